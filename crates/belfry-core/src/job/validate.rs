@@ -1,0 +1,320 @@
+//! The rules of a document: what is accepted when it is saved. Every refusal names the field, the value and what would be
+//! accepted; what later work will bring is refused by name, never ignored.
+
+use jiff::Timestamp;
+
+use super::{Action, JobDocument, Needs, Placement, Refusal, RunAs, RunOn, Timeout, TimeoutAction, WhenCutOff};
+use crate::units::{Size, Span};
+
+const NAME_BYTES_MAX: usize = 128;
+const DESCRIPTION_BYTES_MAX: usize = 4096;
+const LABELS_MAX: usize = 32;
+const LABEL_BYTES_MAX: usize = 256;
+const SCHEDULES_MAX: usize = 16;
+const COMMAND_BYTES_MAX: usize = 120 * 1024;
+const ENV_MAX: usize = 256;
+const ENV_VALUE_BYTES_MAX: usize = 32 * 1024;
+const OUTPUT_KEEP_MIN: Size = Size::from_bytes(1 << 10);
+const OUTPUT_KEEP_MAX: Size = Size::from_bytes(64 << 20);
+const JITTER_MAX: Span = Span::from_secs(86_400);
+const MISFIRE_LIMIT_MAX: u32 = 1000;
+
+impl JobDocument {
+    /// Reads a document and names the field when it cannot; the rules are checked by [`JobDocument::validate`].
+    pub fn from_value(value: serde_json::Value) -> Result<Self, Refusal> {
+        if !value.is_object() {
+            return Err(Refusal::new("", "a job is an object with at least `name` and `action`"));
+        }
+        serde_path_to_error::deserialize(value).map_err(|e| {
+            let path = e.path().to_string();
+            let message = e.inner().to_string();
+            // An unknown or missing field is named in the message; the path leads to its parent.
+            let named = ["unknown field `", "missing field `", "unknown variant `"].iter().find_map(|lead| {
+                let rest = message.strip_prefix(lead)?;
+                (!lead.contains("variant")).then(|| rest.split('`').next().unwrap_or_default().to_owned())
+            });
+            let parent = if path == "." { "" } else { path.as_str() };
+            let field = match named {
+                Some(name) if parent.is_empty() => name,
+                Some(name) if parent == name || parent.ends_with(&format!(".{name}")) => parent.to_owned(),
+                Some(name) => format!("{parent}.{name}"),
+                None => parent.to_owned(),
+            };
+            Refusal::new(field, message)
+        })
+    }
+
+    /// Everything that can be known at `now` without the rest of the cluster.
+    pub fn validate(&self, now: Timestamp) -> Result<(), Refusal> {
+        check_name("name", &self.name)?;
+        check_name("namespace", &self.namespace)?;
+        if self.description.len() > DESCRIPTION_BYTES_MAX {
+            return Err(Refusal::new("description", format!("at most {DESCRIPTION_BYTES_MAX} bytes are accepted")));
+        }
+        self.check_labels()?;
+        self.check_schedule(now)?;
+        check_action(&self.action)?;
+        self.run_as.check()?;
+        if let Some(timeout) = &self.timeout {
+            timeout.check()?;
+        }
+        self.check_output()?;
+        self.check_retention()?;
+        self.check_retry()?;
+        self.refuse_what_is_to_come()
+    }
+
+    fn check_labels(&self) -> Result<(), Refusal> {
+        if self.labels.len() > LABELS_MAX {
+            return Err(Refusal::new(
+                "labels",
+                format!("at most {LABELS_MAX} labels are accepted, there are {}", self.labels.len()),
+            ));
+        }
+        for (key, value) in &self.labels {
+            if key.is_empty() || key.len() > LABEL_BYTES_MAX || value.len() > LABEL_BYTES_MAX || key.contains('=') {
+                return Err(Refusal::new(
+                    format!("labels.{key}"),
+                    format!(
+                        "a label's key is 1 to {LABEL_BYTES_MAX} bytes without `=`, its value at most {LABEL_BYTES_MAX} bytes"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_schedule(&self, now: Timestamp) -> Result<(), Refusal> {
+        if self.schedule.0.len() > SCHEDULES_MAX {
+            return Err(Refusal::new("schedule", format!("at most {SCHEDULES_MAX} schedules are accepted")));
+        }
+        if self.jitter.is_some_and(|jitter| jitter > JITTER_MAX) {
+            return Err(Refusal::new("jitter", "at most 1d is accepted"));
+        }
+        if self.misfire.limit == 0 || self.misfire.limit > MISFIRE_LIMIT_MAX {
+            let message = format!("`{}` is out of range; 1 to {MISFIRE_LIMIT_MAX} are accepted", self.misfire.limit);
+            return Err(Refusal::new("misfire.limit", message));
+        }
+        // A paused job may have no fire left; one that is switched on is expected to have one.
+        let schedule = if self.enabled { self.compile_schedule_for_saving(now)? } else { self.compile_schedule(now)? };
+        if schedule.at_boot() {
+            return Err(Refusal::new("schedule", "`@boot` needs `run_on: each`, which is not supported yet"));
+        }
+        Ok(())
+    }
+
+    fn check_output(&self) -> Result<(), Refusal> {
+        match self.output.keep {
+            Some(keep) if !(OUTPUT_KEEP_MIN..=OUTPUT_KEEP_MAX).contains(&keep) => Err(Refusal::new(
+                "output.keep",
+                format!("`{keep}` is out of range; {OUTPUT_KEEP_MIN} to {OUTPUT_KEEP_MAX} are accepted"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_retention(&self) -> Result<(), Refusal> {
+        if self.retention.age.is_some_and(Span::is_zero) {
+            return Err(Refusal::new(
+                "retention.age",
+                "`0s` would remove every record at once; write a duration such as 30d",
+            ));
+        }
+        if self.retention.runs == Some(0) {
+            return Err(Refusal::new("retention.runs", "`0` would remove every record at once; 1 or more is accepted"));
+        }
+        Ok(())
+    }
+
+    fn check_retry(&self) -> Result<(), Refusal> {
+        let Some(retry) = &self.retry else { return Ok(()) };
+        if retry.attempts == 0 {
+            return Err(Refusal::new(
+                "retry.attempts",
+                "`0` is out of range; it counts the first start too, so 1 or more is accepted",
+            ));
+        }
+        for (index, on) in retry.on.iter().enumerate() {
+            let known = ["failed", "timed_out", "lost"].contains(&on.as_str());
+            let by_code = on.strip_prefix("exit:").is_some_and(|code| code.parse::<u8>().is_ok_and(|code| code != 0));
+            if !known && !by_code {
+                let message =
+                    format!("`{on}` is not accepted; failed, timed_out, lost or exit:N with N from 1 to 255 are");
+                return Err(Refusal::new(format!("retry.on[{index}]"), message));
+            }
+        }
+        if retry.attempts > 1 {
+            return Err(Refusal::not_supported_yet("retry.attempts", "more than one attempt"));
+        }
+        Ok(())
+    }
+
+    fn refuse_what_is_to_come(&self) -> Result<(), Refusal> {
+        let later = Refusal::not_supported_yet;
+        if self.run_on != RunOn::One {
+            return Err(later("run_on", "anything but `one`"));
+        }
+        if self.when_cut_off != WhenCutOff::Finish {
+            return Err(later("when_cut_off", "anything but `finish`"));
+        }
+        if self.placement == Placement::Sticky {
+            return Err(later("placement", "`sticky`"));
+        }
+        if let Some(Needs { .. }) = self.needs {
+            return Err(later("needs", "placement by resources"));
+        }
+        if self.limits.is_some() {
+            return Err(later("limits", "limiting resources"));
+        }
+        if self.signature.is_some() {
+            return Err(later("signature", "checking signatures"));
+        }
+        if self.webhook.is_some() {
+            return Err(later("webhook", "posting to a webhook"));
+        }
+        if !self.notify.is_empty() {
+            return Err(later("notify", "telling channels"));
+        }
+        if !self.owners.is_empty() {
+            return Err(later("owners", "telling owners"));
+        }
+        if self.expect.is_some() {
+            return Err(later("expect", "the dead-man switch"));
+        }
+        Ok(())
+    }
+}
+
+/// `[a-z0-9][a-z0-9._-]*`, so that a name is a file name, a key and a part of a URL as it is.
+pub fn check_name(field: &str, name: &str) -> Result<(), Refusal> {
+    let first_ok = name.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let rest_ok = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-'));
+    if first_ok && rest_ok && name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}` is not accepted; write a-z, 0-9, `.`, `_`, `-`, first a letter or digit, at most {NAME_BYTES_MAX} characters",
+        name.chars().take(NAME_BYTES_MAX).collect::<String>()
+    );
+    Err(Refusal::new(field, message))
+}
+
+fn check_action(action: &Action) -> Result<(), Refusal> {
+    match action {
+        Action::Shell(shell) => check_text("action.shell.command", &shell.command),
+        Action::Exec(exec) => {
+            let program = exec.argv.first().map_or("", String::as_str);
+            check_text("action.exec.argv", program)?;
+            if exec.argv.iter().any(|arg| arg.contains('\0')) {
+                return Err(Refusal::new(
+                    "action.exec.argv",
+                    "an argument contains a NUL character, which no program can receive",
+                ));
+            }
+            if exec.argv.iter().map(String::len).sum::<usize>() > COMMAND_BYTES_MAX {
+                return Err(Refusal::new(
+                    "action.exec.argv",
+                    format!("at most {COMMAND_BYTES_MAX} bytes are accepted"),
+                ));
+            }
+            Ok(())
+        }
+        Action::Script(_) | Action::Http(_) | Action::Grpc(_) | Action::Handler(_) | Action::Service(_) => {
+            let kind = action.kind();
+            Err(Refusal::new(
+                format!("action.{kind}"),
+                format!("`{kind}` is not supported yet; `shell` and `exec` are"),
+            ))
+        }
+    }
+}
+
+fn check_text(field: &str, text: &str) -> Result<(), Refusal> {
+    if text.trim().is_empty() {
+        return Err(Refusal::new(field, "it is empty; write the command to run"));
+    }
+    if text.contains('\0') {
+        return Err(Refusal::new(field, "it contains a NUL character, which no program can receive"));
+    }
+    if text.len() > COMMAND_BYTES_MAX {
+        return Err(Refusal::new(
+            field,
+            format!("at most {COMMAND_BYTES_MAX} bytes are accepted, there are {}", text.len()),
+        ));
+    }
+    Ok(())
+}
+
+impl RunAs {
+    fn check(&self) -> Result<(), Refusal> {
+        if self.user.is_some() {
+            return Err(Refusal::not_supported_yet("as.user", "choosing a user"));
+        }
+        if self.group.is_some() {
+            return Err(Refusal::not_supported_yet("as.group", "choosing a group"));
+        }
+        if let Some(directory) = &self.directory
+            && (!directory.starts_with('/') || directory.contains('\0'))
+        {
+            return Err(Refusal::new("as.directory", format!("`{directory}` is not accepted; write an absolute path")));
+        }
+        if self.umask.is_some() && self.umask_bits().is_none() {
+            let text = self.umask.as_deref().unwrap_or_default();
+            return Err(Refusal::new(
+                "as.umask",
+                format!("`{text}` is not accepted; write three octal digits as text, such as \"027\""),
+            ));
+        }
+        if self.env.len() > ENV_MAX {
+            return Err(Refusal::new("as.env", format!("at most {ENV_MAX} variables are accepted")));
+        }
+        for (key, value) in &self.env {
+            check_env("as.env", key, value)?;
+        }
+        Ok(())
+    }
+
+    pub fn umask_bits(&self) -> Option<u32> {
+        let text = self.umask.as_deref()?;
+        (text.len() <= 4).then(|| u32::from_str_radix(text, 8).ok()).flatten().filter(|bits| *bits <= 0o777)
+    }
+}
+
+/// One variable of a job's or a manual run's environment.
+pub fn check_env(field: &str, key: &str, value: &str) -> Result<(), Refusal> {
+    let shape_ok = !key.is_empty()
+        && !key.as_bytes()[0].is_ascii_digit()
+        && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && key.len() <= LABEL_BYTES_MAX;
+    if !shape_ok {
+        return Err(Refusal::new(
+            format!("{field}.{key}"),
+            "a variable's name is letters, digits and `_`, and does not start with a digit",
+        ));
+    }
+    if key.starts_with("BELFRY_") {
+        return Err(Refusal::new(format!("{field}.{key}"), "names that start with BELFRY_ are set by Belfry"));
+    }
+    if value.contains('\0') || value.len() > ENV_VALUE_BYTES_MAX {
+        return Err(Refusal::new(
+            format!("{field}.{key}"),
+            format!("a value is at most {ENV_VALUE_BYTES_MAX} bytes and has no NUL"),
+        ));
+    }
+    Ok(())
+}
+
+impl Timeout {
+    fn check(&self) -> Result<(), Refusal> {
+        if self.after.is_zero() {
+            return Err(Refusal::new(
+                "timeout.after",
+                "`0s` would end every run at once; write a duration such as 30m",
+            ));
+        }
+        if self.action == TimeoutAction::Report {
+            return Err(Refusal::not_supported_yet("timeout.action", "`report`"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! Words and rules of Belfry: ids, the job document, schedules, what is due, where it runs, and the life of a run.
+//!
+//! Nothing here reads a clock, does I/O or is async: time and facts come in as values, decisions go out as values.
+
+pub mod due;
+pub mod id;
+pub mod job;
+pub mod overlap;
+pub mod place;
+pub mod retry;
+pub mod role;
+pub mod run;
+pub mod schedule;
+pub mod units;
+
+pub use id::{Fence, Incarnation, JobId, NodeId, RunId, ServerId, ShardId, Term, Version};
+pub use jiff::Timestamp;
+pub use job::{Job, JobDocument, Refusal};

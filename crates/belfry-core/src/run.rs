@@ -1,0 +1,473 @@
+//! The life of a run. [`Run::on`] makes every transition; nothing else changes a run's state.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{Fence, Incarnation, JobId, NodeId, RunId};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Owned by the cluster; it will start, or be decided against, with a reason.
+    Claimed,
+    /// An agent has it and waits for its instant.
+    Dispatched,
+    Running,
+    /// Between two attempts.
+    Waiting,
+    Succeeded,
+    Failed,
+    TimedOut,
+    Killed,
+    Lost,
+    Skipped,
+    Cancelled,
+}
+
+impl RunState {
+    pub const ALL: [RunState; 11] = [
+        RunState::Claimed,
+        RunState::Dispatched,
+        RunState::Running,
+        RunState::Waiting,
+        RunState::Succeeded,
+        RunState::Failed,
+        RunState::TimedOut,
+        RunState::Killed,
+        RunState::Lost,
+        RunState::Skipped,
+        RunState::Cancelled,
+    ];
+
+    pub fn is_ended(self) -> bool {
+        match self {
+            RunState::Claimed | RunState::Dispatched | RunState::Running | RunState::Waiting => false,
+            RunState::Succeeded
+            | RunState::Failed
+            | RunState::TimedOut
+            | RunState::Killed
+            | RunState::Lost
+            | RunState::Skipped
+            | RunState::Cancelled => true,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunState::Claimed => "claimed",
+            RunState::Dispatched => "dispatched",
+            RunState::Running => "running",
+            RunState::Waiting => "waiting",
+            RunState::Succeeded => "succeeded",
+            RunState::Failed => "failed",
+            RunState::TimedOut => "timed_out",
+            RunState::Killed => "killed",
+            RunState::Lost => "lost",
+            RunState::Skipped => "skipped",
+            RunState::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+impl std::fmt::Display for RunState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Why there is a run at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Trigger {
+    Schedule,
+    /// By hand or by a program; `key` makes a repeated request one run.
+    Manual {
+        by: String,
+        key: String,
+    },
+    Rerun {
+        by: String,
+        key: String,
+        of: RunId,
+    },
+}
+
+impl Trigger {
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Trigger::Schedule => None,
+            Trigger::Manual { key, .. } | Trigger::Rerun { key, .. } => Some(key),
+        }
+    }
+}
+
+/// A run and what is known of it so far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub id: RunId,
+    pub job: JobId,
+    pub namespace: String,
+    pub job_name: String,
+    /// The job's revision that this run executes.
+    pub revision: u64,
+    pub planned: Timestamp,
+    pub trigger: Trigger,
+    pub state: RunState,
+    /// Why it was skipped, cancelled, lost, failed or killed.
+    pub reason: Option<String>,
+    /// Starts so far, the current one included; 0 before the first dispatch.
+    pub attempt: u32,
+    pub node: Option<NodeId>,
+    pub node_name: Option<String>,
+    pub incarnation: Option<Incarnation>,
+    pub fence: Fence,
+    pub claimed_at: Timestamp,
+    pub dispatched_at: Option<Timestamp>,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    /// The result came in after the run had been given up as lost.
+    pub late: bool,
+    pub usage: Usage,
+    pub output: OutputFacts,
+}
+
+/// What the process tree used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub cpu_ms: u64,
+    pub max_rss_bytes: u64,
+    /// Background processes that outlived the command.
+    pub left_behind: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputFacts {
+    /// Everything that was printed.
+    pub bytes: u64,
+    /// What was dropped from the middle.
+    pub dropped_bytes: u64,
+}
+
+/// Something that happened to a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    Dispatched {
+        at: Timestamp,
+        node: NodeId,
+        node_name: String,
+        incarnation: Incarnation,
+        attempt: u32,
+    },
+    Started {
+        at: Timestamp,
+        attempt: u32,
+    },
+    /// An agent's word on how an attempt ended.
+    Ended(Ended),
+    /// A server's decision about a run that it knows not to be running (skipped, cancelled) or cannot know of (lost).
+    Decided {
+        at: Timestamp,
+        verdict: Verdict,
+        reason: String,
+    },
+    /// The attempt ended badly and another one is planned.
+    Waits {
+        attempt: u32,
+        reason: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Skipped,
+    Cancelled,
+    Lost,
+}
+
+impl From<Verdict> for RunState {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Skipped => RunState::Skipped,
+            Verdict::Cancelled => RunState::Cancelled,
+            Verdict::Lost => RunState::Lost,
+        }
+    }
+}
+
+/// The end of an attempt, as the agent saw it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    pub attempt: u32,
+    pub outcome: Outcome,
+    pub reason: Option<String>,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Timestamp,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub usage: Usage,
+    pub output: OutputFacts,
+}
+
+/// How work that reached an agent can end. `Skipped` and `Cancelled`: it was never started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Succeeded,
+    Failed,
+    TimedOut,
+    Killed,
+    Skipped,
+    Cancelled,
+}
+
+impl From<Outcome> for RunState {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Succeeded => RunState::Succeeded,
+            Outcome::Failed => RunState::Failed,
+            Outcome::TimedOut => RunState::TimedOut,
+            Outcome::Killed => RunState::Killed,
+            Outcome::Skipped => RunState::Skipped,
+            Outcome::Cancelled => RunState::Cancelled,
+        }
+    }
+}
+
+/// The event comes too late to mean anything: the run is already further on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("run {run} is already {state}")]
+pub struct Stale {
+    pub run: RunId,
+    pub state: RunState,
+}
+
+impl Run {
+    /// Moves on, or answers [`Stale`] and changes nothing.
+    pub fn on(&mut self, event: Event) -> Result<(), Stale> {
+        let stale = Stale { run: self.id, state: self.state };
+        // `lost` is the one end that a later truth may correct.
+        let corrects = self.state == RunState::Lost && matches!(event, Event::Ended(_));
+        if self.state.is_ended() && !corrects {
+            return Err(stale);
+        }
+        match event {
+            Event::Dispatched { at, node, node_name, incarnation, attempt } => {
+                if self.state == RunState::Running || attempt < self.attempt {
+                    return Err(stale);
+                }
+                self.state = RunState::Dispatched;
+                self.attempt = attempt;
+                self.dispatched_at = Some(at);
+                self.node = Some(node);
+                self.node_name = Some(node_name);
+                self.incarnation = Some(incarnation);
+            }
+            Event::Started { at, attempt } => {
+                if attempt < self.attempt || (self.state == RunState::Running && attempt == self.attempt) {
+                    return Err(stale);
+                }
+                self.state = RunState::Running;
+                self.attempt = attempt;
+                self.started_at = Some(at);
+            }
+            Event::Ended(ended) => {
+                if ended.attempt < self.attempt {
+                    return Err(stale);
+                }
+                self.late = corrects;
+                self.state = ended.outcome.into();
+                self.attempt = ended.attempt;
+                self.reason = ended.reason;
+                self.started_at = ended.started_at;
+                self.ended_at = Some(ended.ended_at);
+                self.exit_code = ended.exit_code;
+                self.signal = ended.signal;
+                self.usage = ended.usage;
+                self.output = ended.output;
+            }
+            Event::Decided { at, verdict, reason } => {
+                let may_have_started = matches!(self.state, RunState::Running | RunState::Waiting);
+                if verdict != Verdict::Lost && may_have_started {
+                    return Err(stale);
+                }
+                self.state = verdict.into();
+                self.reason = Some(reason);
+                self.ended_at = Some(at);
+            }
+            Event::Waits { attempt, reason } => {
+                if attempt < self.attempt {
+                    return Err(stale);
+                }
+                self.state = RunState::Waiting;
+                self.reason = Some(reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// Grows with every step forward; a record with a lower or equal number never replaces one with a higher.
+    pub fn progress(&self) -> i64 {
+        const LOST: i64 = 1 << 40;
+        const KNOWN_END: i64 = LOST + 1;
+        let within_attempt = match self.state {
+            RunState::Claimed => 0,
+            RunState::Dispatched => 1,
+            RunState::Running => 2,
+            RunState::Waiting => 3,
+            RunState::Lost => return LOST,
+            RunState::Succeeded
+            | RunState::Failed
+            | RunState::TimedOut
+            | RunState::Killed
+            | RunState::Skipped
+            | RunState::Cancelled => return KNOWN_END,
+        };
+        i64::from(self.attempt) * 4 + within_attempt
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn claimed() -> Run {
+        Run {
+            id: RunId::from_u128(1),
+            job: JobId::from_u128(2),
+            namespace: "default".into(),
+            job_name: "a".into(),
+            revision: 1,
+            planned: at(10),
+            trigger: Trigger::Schedule,
+            state: RunState::Claimed,
+            reason: None,
+            attempt: 0,
+            node: None,
+            node_name: None,
+            incarnation: None,
+            fence: Fence(7),
+            claimed_at: at(9),
+            dispatched_at: None,
+            started_at: None,
+            ended_at: None,
+            exit_code: None,
+            signal: None,
+            late: false,
+            usage: Usage::default(),
+            output: OutputFacts::default(),
+        }
+    }
+
+    fn dispatched(attempt: u32) -> Event {
+        Event::Dispatched {
+            at: at(9),
+            node: NodeId::from_u128(3),
+            node_name: "n".into(),
+            incarnation: Incarnation(1),
+            attempt,
+        }
+    }
+
+    fn ended(attempt: u32, outcome: Outcome) -> Event {
+        Event::Ended(Ended {
+            attempt,
+            outcome,
+            reason: None,
+            started_at: Some(at(10)),
+            ended_at: at(11),
+            exit_code: Some(0),
+            signal: None,
+            usage: Usage::default(),
+            output: OutputFacts::default(),
+        })
+    }
+
+    fn decided(verdict: Verdict) -> Event {
+        Event::Decided { at: at(12), verdict, reason: "why".into() }
+    }
+
+    #[test]
+    fn a_run_goes_forward_and_its_progress_grows() {
+        let mut run = claimed();
+        let mut last = run.progress();
+        for event in [dispatched(1), Event::Started { at: at(10), attempt: 1 }, ended(1, Outcome::Succeeded)] {
+            run.on(event).unwrap();
+            assert!(run.progress() > last);
+            last = run.progress();
+        }
+        assert_eq!(run.state, RunState::Succeeded);
+    }
+
+    #[test]
+    fn an_end_is_final_except_lost() {
+        for outcome in [
+            Outcome::Succeeded,
+            Outcome::Failed,
+            Outcome::TimedOut,
+            Outcome::Killed,
+            Outcome::Skipped,
+            Outcome::Cancelled,
+        ] {
+            let mut run = claimed();
+            run.on(ended(1, outcome)).unwrap();
+            let end = run.clone();
+            for event in [
+                dispatched(2),
+                Event::Started { at: at(13), attempt: 2 },
+                ended(2, Outcome::Failed),
+                decided(Verdict::Lost),
+            ] {
+                run.on(event).unwrap_err();
+                assert_eq!(run, end);
+            }
+        }
+        let mut run = claimed();
+        run.on(dispatched(1)).unwrap();
+        run.on(decided(Verdict::Lost)).unwrap();
+        run.on(Event::Started { at: at(13), attempt: 1 }).unwrap_err();
+        run.on(ended(1, Outcome::Succeeded)).unwrap();
+        assert!(run.late && run.state == RunState::Succeeded);
+        run.on(ended(1, Outcome::Failed)).unwrap_err();
+    }
+
+    #[test]
+    fn what_may_have_started_is_never_called_skipped() {
+        let mut run = claimed();
+        run.on(dispatched(1)).unwrap();
+        run.on(Event::Started { at: at(10), attempt: 1 }).unwrap();
+        run.on(decided(Verdict::Skipped)).unwrap_err();
+        run.on(decided(Verdict::Cancelled)).unwrap_err();
+        run.on(decided(Verdict::Lost)).unwrap();
+    }
+
+    #[test]
+    fn an_old_attempt_says_nothing_about_a_newer_one() {
+        let mut run = claimed();
+        run.on(dispatched(1)).unwrap();
+        run.on(Event::Waits { attempt: 1, reason: "exit 1".into() }).unwrap();
+        run.on(dispatched(2)).unwrap();
+        run.on(ended(1, Outcome::Succeeded)).unwrap_err();
+        run.on(Event::Started { at: at(20), attempt: 1 }).unwrap_err();
+        run.on(ended(2, Outcome::Failed)).unwrap();
+        assert_eq!(run.attempt, 2);
+    }
+
+    #[test]
+    fn every_state_has_one_word() {
+        for state in RunState::ALL {
+            assert_eq!(RunState::parse(state.as_str()), Some(state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The project's own commands: `cargo xtask up | test | check | bench`. It runs other programs and prints tables; what a
+//! command of Belfry itself does is never done here.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a build tool starts programs and measures them with the real clock; nothing here is simulated"
+)]
+
+mod bench;
+mod json;
+mod steps;
+mod table;
+mod tools;
+mod up;
+mod workspace;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  up              build Belfry, run it here with its data in .belfry, and add a few example jobs
+  test [--fast]   install what the tests need, then format, lints and every test; --fast leaves the lints out
+  check           format and lints only
+  bench [NAME]    measure in release mode and print ratios against their aims; all of them, or one
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["up"] => up::up(),
+        [up::ADD_EXAMPLES] => up::add_examples_apart(),
+        [up::ADD_EXAMPLES, "now"] => up::add_examples(),
+        ["test"] => steps::test(steps::Lints::Checked),
+        ["test", "--fast"] => steps::test(steps::Lints::LeftOut),
+        ["check"] => steps::check(),
+        ["bench"] => bench::bench(None),
+        ["bench", name] => bench::bench(Some(name)),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        _ => {
+            eprint!("xtask: `{}` is not understood\n\n{HELP}", words.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(cause) => {
+            eprintln!("xtask: {cause:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
