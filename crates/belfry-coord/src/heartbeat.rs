@@ -1,0 +1,220 @@
+//! The owner's side of liveness: a key that its owner rewrites every TTL/4. Decides whether its owner is still held alive;
+//! never judges others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belfry_core::Version;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{Clock, Commit, CoordError, Coordinator, Entry, Guard, Trust, Write};
+
+/// Beats of unknown outcome that are remembered; an older one no longer renews trust, which has ended by then anyway.
+const UNANSWERED_MAX: usize = 16;
+
+/// What lies under a heartbeat's key. Its version is what observers watch; `beat` tells the owner which beat it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    pub beat: u64,
+    pub life: Life,
+    /// What others want to know of the party: address, incarnation, …
+    #[serde(default)]
+    pub info: serde_json::Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Life {
+    Beating,
+    /// Said by the party itself, after it gave up what it held.
+    Stopped,
+    /// Said by an observer, after a full TTL of silence. Final.
+    Lost,
+}
+
+impl Heartbeat {
+    pub fn decode(entry: &Entry) -> Result<Self, CoordError> {
+        serde_json::from_slice(&entry.value)
+            .map_err(|cause| CoordError::Broken(format!("heartbeat `{}`: {cause}", entry.key)))
+    }
+
+    pub fn encode(&self) -> Result<Bytes, CoordError> {
+        let text = serde_json::to_vec(self).map_err(|cause| CoordError::Broken(format!("heartbeat: {cause}")))?;
+        Ok(Bytes::from(text))
+    }
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PulseError {
+    /// Another party wrote the key: this one is dead by definition. It ends what is exclusive and begins again under a new
+    /// id or incarnation.
+    #[error("heartbeat `{0}` was refused: this party is held dead")]
+    Dead(String),
+    #[error("renew heartbeat `{key}`")]
+    Renew {
+        key: String,
+        #[source]
+        cause: CoordError,
+    },
+}
+
+enum Looked {
+    /// A beat of ours was applied; its version is taken over.
+    OwnBeat,
+    /// Nothing newer than what is known; the read may be old.
+    Stale,
+    Gone,
+}
+
+/// Keeps one party alive. Nobody else may use its key: ids are new at each start.
+pub struct Pulse {
+    coordinator: Arc<dyn Coordinator>,
+    clock: Arc<dyn Clock>,
+    key: String,
+    record: Heartbeat,
+    version: Version,
+    trust: Trust,
+    /// Number and send time of beats since the last known one whose outcome is not known.
+    unanswered: Vec<(u64, Duration)>,
+    dead: bool,
+}
+
+impl Pulse {
+    /// The first beat. An error leaves nothing to keep; take a new id and start again.
+    pub async fn start(
+        coordinator: Arc<dyn Coordinator>,
+        clock: Arc<dyn Clock>,
+        key: String,
+        ttl: Duration,
+        info: serde_json::Value,
+    ) -> Result<Self, PulseError> {
+        let record = Heartbeat { beat: 1, life: Life::Beating, info };
+        let t_send = clock.boottime();
+        let failed = |cause| PulseError::Renew { key: key.clone(), cause };
+        let put = Write::Put(key.clone(), record.encode().map_err(failed)?);
+        let version = match coordinator.commit(vec![Guard::Absent(key.clone())], vec![put]).await.map_err(failed)? {
+            Commit::Applied(version) => version,
+            Commit::Conflict { key } => return Err(PulseError::Dead(key)),
+        };
+        let trust = Trust::new(ttl);
+        trust.renew(t_send);
+        Ok(Self { coordinator, clock, key, record, version, trust, unanswered: vec![], dead: false })
+    }
+
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub fn trust(&self) -> Trust {
+        self.trust.clone()
+    }
+
+    /// Travels with the next beat.
+    pub fn set_info(&mut self, info: serde_json::Value) {
+        self.record.info = info;
+    }
+
+    /// Beats every TTL/4 until a beat is refused, and says so once. Errors on the way are logged and tried again: if they
+    /// last, trust ends by itself.
+    pub async fn keep(&mut self) -> PulseError {
+        let every = self.trust.ttl() / 4;
+        loop {
+            match self.beat().await {
+                Ok(()) => tokio::time::sleep(every).await,
+                Err(dead @ PulseError::Dead(_)) => return dead,
+                Err(PulseError::Renew { key, cause }) => {
+                    tracing::warn!(%key, error = %cause, "heartbeat not renewed; trying again");
+                    tokio::time::sleep(every / 4).await;
+                }
+            }
+        }
+    }
+
+    /// One beat, guarded by the version of the last. Gives up waiting after TTL/4; such a beat may still arrive, and when
+    /// it has, the next beat finds it.
+    pub async fn beat(&mut self) -> Result<(), PulseError> {
+        self.write(Life::Beating).await
+    }
+
+    /// Graceful end: observers need not wait. Give up what is held before this.
+    pub async fn stop(mut self) -> Result<(), PulseError> {
+        self.write(Life::Stopped).await?;
+        self.trust.end();
+        Ok(())
+    }
+
+    async fn write(&mut self, life: Life) -> Result<(), PulseError> {
+        if self.dead {
+            return Err(PulseError::Dead(self.key.clone()));
+        }
+        if !self.unanswered.is_empty() {
+            // Whatever it finds: the guard below decides.
+            self.look().await?;
+        }
+        self.record.beat += 1;
+        let record = Heartbeat { life, ..self.record.clone() };
+        let value = record.encode().map_err(|cause| self.failed(cause))?;
+        let guards = vec![Guard::At(self.key.clone(), self.version)];
+        let t_send = self.clock.boottime();
+        let commit = self.coordinator.commit(guards, vec![Write::Put(self.key.clone(), value)]);
+        match tokio::time::timeout(self.trust.ttl() / 4, commit).await.unwrap_or(Err(CoordError::Unknown)) {
+            Ok(Commit::Applied(version)) => {
+                self.known(version, t_send);
+                Ok(())
+            }
+            // Only a beat of our own that arrived late can excuse a refusal.
+            Ok(Commit::Conflict { .. }) if self.unanswered.is_empty() => Err(self.die()),
+            Ok(Commit::Conflict { .. }) => match self.look().await? {
+                Looked::OwnBeat => Ok(()),
+                Looked::Gone => Err(self.die()),
+                Looked::Stale => Err(self.failed(CoordError::Away("it answers with old values".into()))),
+            },
+            Err(cause) => {
+                if cause.outcome_unknown() {
+                    if self.unanswered.len() == UNANSWERED_MAX {
+                        self.unanswered.remove(0);
+                    }
+                    self.unanswered.push((record.beat, t_send));
+                }
+                Err(self.failed(cause))
+            }
+        }
+    }
+
+    /// Finds out whether an unanswered beat was applied. All of them guard the same version, so at most one was.
+    async fn look(&mut self) -> Result<Looked, PulseError> {
+        let get = tokio::time::timeout(self.trust.ttl() / 4, self.coordinator.get(&self.key)).await;
+        let timed_out = || Err(CoordError::Away("no answer in time".into()));
+        let entry = get.unwrap_or_else(|_| timed_out()).map_err(|cause| self.failed(cause))?;
+        let Some(entry) = entry else { return Ok(Looked::Gone) };
+        if entry.version <= self.version {
+            return Ok(Looked::Stale);
+        }
+        let found = Heartbeat::decode(&entry).map_err(|cause| self.failed(cause))?;
+        if found.life != Life::Beating {
+            return Err(self.die());
+        }
+        // A beat too old to be remembered moves the version on, but renews nothing.
+        let sent = self.unanswered.iter().find(|(beat, _)| *beat == found.beat);
+        let t_send = sent.map_or(Duration::ZERO, |(_, t_send)| *t_send);
+        self.known(entry.version, t_send);
+        Ok(Looked::OwnBeat)
+    }
+
+    fn known(&mut self, version: Version, t_send: Duration) {
+        self.version = version;
+        self.unanswered.clear();
+        self.trust.renew(t_send);
+    }
+
+    fn die(&mut self) -> PulseError {
+        self.dead = true;
+        self.trust.end();
+        PulseError::Dead(self.key.clone())
+    }
+
+    fn failed(&self, cause: CoordError) -> PulseError {
+        PulseError::Renew { key: self.key.clone(), cause }
+    }
+}

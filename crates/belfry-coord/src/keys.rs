@@ -1,0 +1,43 @@
+//! Where things lie in the coordinator: the one place that spells a key.
+
+use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId};
+
+pub const META: &str = "meta";
+pub const LEADER: &str = "leader";
+/// Heartbeats of servers.
+pub const SERVERS: &str = "servers/";
+pub const SHARDS: &str = "shards/";
+/// Heartbeats of nodes.
+pub const NODES: &str = "nodes/";
+pub const HOMES: &str = "homes/";
+/// Bumped at each edit of a job.
+pub const CHANGED_JOBS: &str = "changed/jobs";
+
+pub fn server(id: ServerId) -> String {
+    format!("{SERVERS}{id}")
+}
+
+pub fn shard(shard: ShardId) -> String {
+    format!("{SHARDS}{:02}", shard.0)
+}
+
+/// All runs of a shard that are claimed and not ended.
+pub fn open_runs(shard: ShardId) -> String {
+    format!("open/{:02}/", shard.0)
+}
+
+pub fn open_run(shard: ShardId, run: RunId) -> String {
+    format!("open/{:02}/{run}", shard.0)
+}
+
+pub fn node(id: NodeId) -> String {
+    format!("{NODES}{id}")
+}
+
+pub fn home(job: JobId) -> String {
+    format!("{HOMES}{job}")
+}
+
+pub fn state(job: JobId) -> String {
+    format!("state/{job}")
+}

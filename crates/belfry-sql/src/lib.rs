@@ -1,0 +1,135 @@
+//! A relational database as Belfry uses it: read-only queries, and transactions that are a list of steps, each of which
+//! may state how many rows it must touch. No dialect leaks upwards; the store and the `sql` coordinator stand on it.
+//!
+//! Steps instead of interactive transactions: nothing holds the database's write lock across an await of ours, and a
+//! backend may put many callers' transactions into one durable commit.
+
+mod sqlite;
+mod value;
+
+pub use sqlite::{Sqlite, SqliteOptions, SqliteStats};
+pub use value::{Row, Value};
+
+use async_trait::async_trait;
+
+/// Which SQL is spoken. Only what cannot be said portably asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    Sqlite,
+    Postgres,
+    MySql,
+}
+
+/// One statement with `?` placeholders (backends translate) and its arguments.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    pub sql: std::borrow::Cow<'static, str>,
+    pub args: Vec<Value>,
+}
+
+/// One step of a transaction.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub statement: Statement,
+    pub expect: Expect,
+}
+
+/// What a step must find, else the whole transaction is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    Anything,
+    /// A write that touches (matches) exactly so many rows.
+    Touched(u64),
+    /// A query that returns exactly so many rows.
+    Rows(u64),
+}
+
+/// What a transaction did.
+#[derive(Clone, Debug)]
+pub enum Written {
+    /// All steps held; durable. One entry per step: rows touched, and rows returned by a query.
+    Done(Vec<StepResult>),
+    /// The step of this index did not find what it expected, or broke a unique key; nothing was written.
+    Refused { step: usize },
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct StepResult {
+    pub touched: u64,
+    pub rows: Vec<Row>,
+}
+
+/// Promises: `write` is one serializable transaction that is durable (synced to disk) when it answers `Done`; transactions
+/// of several callers take effect in one order. `read` sees every transaction that was answered before it began. An error of
+/// `write` with `outcome_unknown()` may have taken effect, or may still; any other error has had no effect.
+#[async_trait]
+pub trait Database: Send + Sync + 'static {
+    fn dialect(&self) -> Dialect;
+    async fn read(&self, statement: Statement) -> Result<Vec<Row>, SqlError>;
+    async fn write(&self, steps: Vec<Step>) -> Result<Written, SqlError>;
+    /// Applies each migration (name, statements) that has not been applied yet, in order, once, also when two processes
+    /// start at the same time.
+    async fn migrate(&self, scope: &'static str, migrations: &'static [Migration]) -> Result<(), SqlError>;
+}
+
+/// A forward-only change of the schema; never edited after a release.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    pub name: &'static str,
+    pub statements: &'static [&'static str],
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SqlError {
+    #[error("database is away: {0}")]
+    Away(String),
+    #[error("no room on the disk of the database: {0}")]
+    Full(String),
+    #[error("the database did not answer in time; the write may have happened")]
+    Unknown,
+    #[error("database: {0}")]
+    Broken(String),
+}
+
+impl SqlError {
+    pub fn is_transient(&self) -> bool {
+        match self {
+            SqlError::Away(_) | SqlError::Full(_) | SqlError::Unknown => true,
+            SqlError::Broken(_) => false,
+        }
+    }
+
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, SqlError::Unknown)
+    }
+
+    /// The same error, saying what was tried.
+    pub fn during(self, what: &str) -> Self {
+        match self {
+            SqlError::Away(cause) => SqlError::Away(format!("{what}: {cause}")),
+            SqlError::Full(cause) => SqlError::Full(format!("{what}: {cause}")),
+            SqlError::Unknown => SqlError::Unknown,
+            SqlError::Broken(cause) => SqlError::Broken(format!("{what}: {cause}")),
+        }
+    }
+}
+
+/// `sql!("… WHERE id = ?", id, name)`
+#[macro_export]
+macro_rules! sql {
+    ($text:expr $(, $arg:expr)* $(,)?) => {
+        $crate::Statement { sql: ::std::borrow::Cow::from($text), args: vec![$($crate::Value::from($arg)),*] }
+    };
+}
+
+impl Statement {
+    pub fn anything(self) -> Step {
+        Step { statement: self, expect: Expect::Anything }
+    }
+    pub fn touching(self, rows: u64) -> Step {
+        Step { statement: self, expect: Expect::Touched(rows) }
+    }
+    pub fn returning(self, rows: u64) -> Step {
+        Step { statement: self, expect: Expect::Rows(rows) }
+    }
+}
