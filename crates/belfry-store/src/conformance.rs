@@ -1,0 +1,79 @@
+//! What every database under the store must keep, one named case per promise. `store_conformance!(open)` makes a test of each;
+//! `open` gives an empty store and whatever must outlive it.
+
+pub mod jobs;
+pub mod nodes;
+pub mod output;
+pub mod retention;
+pub mod runs;
+pub mod users;
+
+mod sample;
+
+#[macro_export]
+macro_rules! store_conformance {
+    ($open:path) => {
+        $crate::store_conformance!(@each $open;
+            jobs::a_name_is_held_by_one_living_job,
+            jobs::a_removed_job_frees_its_name_and_keeps_its_history,
+            jobs::of_two_editors_exactly_one_wins,
+            jobs::a_schedule_counts_from_its_change_only,
+            jobs::apply_changes_all_or_nothing,
+            jobs::apply_reuses_a_name_that_it_frees,
+            jobs::followers_miss_no_change_under_concurrency,
+            jobs::every_edit_has_its_audit_row_and_secrets_have_none,
+            jobs::pages_of_jobs_visit_each_once_while_jobs_are_created,
+            jobs::lists_filter_by_namespace_text_label_and_state,
+            jobs::a_cold_start_loads_every_living_job,
+            runs::a_run_comes_back_as_it_was_recorded,
+            runs::a_record_never_goes_back,
+            runs::a_late_result_corrects_lost_and_nothing_else,
+            runs::a_batch_keeps_the_furthest_record_of_each_run,
+            runs::a_key_belongs_to_its_first_run,
+            runs::pages_visit_each_run_once_while_runs_are_inserted,
+            runs::filters_find_exactly_what_matches,
+            runs::counts_equal_a_recount,
+            runs::recent_states_are_the_newest_of_each_job,
+            output::output_is_kept_byte_for_byte,
+            output::a_chunk_sent_twice_is_kept_once,
+            output::reads_are_bounded_and_the_tail_is_the_end,
+            retention::runs_go_by_age_unless_their_job_says_otherwise,
+            retention::runs_go_by_count_and_the_newest_stay,
+            retention::what_has_not_ended_stays,
+            retention::runs_before_an_instant_go_on_demand,
+            retention::pruning_goes_in_bounded_batches,
+            users::an_admin_always_stays,
+            users::of_two_admins_who_remove_each_other_one_stays,
+            users::a_secret_is_good_until_it_expires_or_its_user_is_disabled,
+            users::a_new_password_ends_sessions,
+            nodes::a_node_keeps_what_people_set,
+            nodes::settings_agree_for_all_who_start_together,
+        );
+    };
+    (@each $open:path; $($noun:ident :: $case:ident),* $(,)?) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() {
+                let (store, _alive) = $open().await;
+                $crate::conformance::$noun::$case(store).await;
+            }
+        )*
+    };
+}
+
+#[cfg(test)]
+mod on_sqlite {
+    use std::sync::Arc;
+
+    use belfry_sql::{Sqlite, SqliteOptions};
+
+    use crate::Store;
+
+    async fn open() -> (Store, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let db = Sqlite::open(folder.path().join("store.db"), SqliteOptions::default()).unwrap();
+        (Store::open(Arc::new(db)).await.unwrap(), folder)
+    }
+
+    crate::store_conformance!(open);
+}

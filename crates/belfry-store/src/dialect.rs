@@ -1,0 +1,161 @@
+//! Everything that SQLite, PostgreSQL and MySQL say differently, and the multi-row texts built from it. Nothing else in the
+//! store asks which database it stands on.
+
+use belfry_sql::Dialect;
+
+/// Rows of one multi-row statement. A batch is cut into pieces of these sizes, so that few statement texts exist and each
+/// stays prepared.
+const PIECE_ROWS: [usize; 4] = [64, 16, 4, 1];
+
+/// Cuts a batch into pieces whose lengths are in [`PIECE_ROWS`].
+pub(crate) fn pieces<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let size = PIECE_ROWS.into_iter().find(|size| *size <= rows.len())?;
+        let (piece, rest) = rows.split_at(size);
+        rows = rest;
+        Some(piece)
+    })
+}
+
+/// `?, ?, ?`
+pub(crate) fn marks(count: usize) -> String {
+    let mut text = "?, ".repeat(count);
+    text.truncate(text.len().saturating_sub(2));
+    text
+}
+
+/// `INSERT INTO table (a, b) VALUES (?, ?), (?, ?)`
+pub(crate) fn insert(table: &str, columns: &[&str], rows: usize) -> String {
+    let row = format!("({}), ", marks(columns.len()));
+    let mut values = row.repeat(rows);
+    values.truncate(values.len().saturating_sub(2));
+    format!("INSERT INTO {table} ({}) VALUES {values}", columns.join(", "))
+}
+
+/// `(a, b)` is one of so many pairs.
+pub(crate) fn pairs_in(dialect: Dialect, columns: &str, pairs: usize) -> String {
+    let list = vec!["(?, ?)"; pairs].join(", ");
+    match dialect {
+        Dialect::Sqlite => format!("({columns}) IN (VALUES {list})"),
+        Dialect::Postgres | Dialect::MySql => format!("({columns}) IN ({list})"),
+    }
+}
+
+/// What an insert does about a row whose key is there already.
+pub(crate) enum IfThere<'a> {
+    Keep,
+    /// Sets columns; each is `(column, expression)`, in which `old.x` and `new.x` name the row that is there and the one that
+    /// came. With a guard, only where it holds.
+    Set {
+        columns: &'a [(&'a str, &'a str)],
+        guard: Option<&'a str>,
+    },
+}
+
+/// The tail of an insert.
+pub(crate) fn if_there(dialect: Dialect, table: &str, key: &[&str], then: &IfThere<'_>) -> String {
+    match (dialect, then) {
+        (Dialect::Sqlite | Dialect::Postgres, IfThere::Keep) => format!(" ON CONFLICT ({}) DO NOTHING", key.join(", ")),
+        (Dialect::Sqlite | Dialect::Postgres, IfThere::Set { columns, guard }) => {
+            let spoken = |text: &str| name_rows(text, |old| format!("{table}.{old}"), |new| format!("excluded.{new}"));
+            let sets: Vec<String> = columns.iter().map(|(column, value)| format!("{column} = {}", spoken(value))).collect();
+            let guard = guard.map_or(String::new(), |guard| format!(" WHERE {}", spoken(guard)));
+            format!(" ON CONFLICT ({}) DO UPDATE SET {}{guard}", key.join(", "), sets.join(", "))
+        }
+        (Dialect::MySql, IfThere::Keep) => format!(" ON DUPLICATE KEY UPDATE {0} = {table}.{0}", key[0]),
+        (Dialect::MySql, IfThere::Set { columns, guard }) => {
+            let spoken = |text: &str| name_rows(text, |old| format!("{table}.{old}"), |new| format!("VALUES({new})"));
+            let guard = guard.map(spoken);
+            // MySQL assigns from left to right and later expressions see it: a column that the guard reads comes last.
+            let sets: Vec<String> = columns
+                .iter()
+                .map(|(column, value)| match &guard {
+                    Some(guard) => format!("{column} = IF({guard}, {}, {table}.{column})", spoken(value)),
+                    None => format!("{column} = {}", spoken(value)),
+                })
+                .collect();
+            format!(" ON DUPLICATE KEY UPDATE {}", sets.join(", "))
+        }
+    }
+}
+
+fn name_rows(text: &str, old: impl Fn(&str) -> String, new: impl Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    for (i, token) in text.split(' ').enumerate() {
+        if i > 0 {
+            out.push(' ');
+        }
+        match (token.strip_prefix("old."), token.strip_prefix("new.")) {
+            (Some(column), _) => out.push_str(&old(column)),
+            (_, Some(column)) => out.push_str(&new(column)),
+            (None, None) => out.push_str(token),
+        }
+    }
+    out
+}
+
+/// The newest `limit` runs that any branch finds; the caller sorts. Each branch is the text after `SELECT … FROM runs WHERE`
+/// and is read in the order of its own index, ids only, so that no database reads more than a page from any of them.
+pub(crate) fn newest_of(dialect: Dialect, columns: &str, branches: &[String], limit: usize) -> String {
+    let ids: Vec<String> = match (dialect, branches) {
+        (_, [one]) => return format!("SELECT {columns} FROM runs WHERE {one} ORDER BY id DESC LIMIT {limit}"),
+        // Both merge ordered branches lazily.
+        (Dialect::Sqlite | Dialect::Postgres, _) => branches.iter().map(|b| format!("SELECT id FROM runs WHERE {b}")).collect(),
+        // Does not: each branch is cut first.
+        (Dialect::MySql, _) => {
+            branches.iter().map(|b| format!("(SELECT id FROM runs WHERE {b} ORDER BY id DESC LIMIT {limit})")).collect()
+        }
+    };
+    let ids = ids.join(" UNION ALL ");
+    format!("SELECT {columns} FROM runs WHERE id IN (SELECT id FROM ({ids} ORDER BY id DESC LIMIT {limit}) AS newest)")
+}
+
+/// About how many runs there are and how many bytes the database takes, without reading a table.
+pub(crate) fn cheap_facts(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => {
+            "SELECT (SELECT COALESCE(MAX(rowid), 0) FROM runs) - (SELECT COALESCE(MIN(rowid), 1) FROM runs) + 1, \
+             (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size)"
+        }
+        Dialect::Postgres => {
+            "SELECT GREATEST((SELECT reltuples::BIGINT FROM pg_class WHERE oid = 'runs'::regclass), 0), \
+             pg_database_size(current_database())"
+        }
+        Dialect::MySql => {
+            "SELECT COALESCE(MAX(CASE WHEN table_name = 'runs' THEN table_rows END), 0), \
+             CAST(COALESCE(SUM(data_length + index_length), 0) AS SIGNED) \
+             FROM information_schema.tables WHERE table_schema = DATABASE()"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_cut_into_few_sizes() {
+        let rows = [0; 150];
+        let sizes: Vec<usize> = pieces(&rows).map(<[_]>::len).collect();
+        assert_eq!(sizes, [64, 64, 16, 4, 1, 1]);
+        assert_eq!(pieces::<u8>(&[]).count(), 0);
+    }
+
+    #[test]
+    fn each_database_gets_its_own_upsert() {
+        let then = IfThere::Set { columns: &[("n", "old.n + new.n"), ("p", "new.p")], guard: Some("new.p > old.p") };
+        assert_eq!(
+            if_there(Dialect::Sqlite, "t", &["k"], &then),
+            " ON CONFLICT (k) DO UPDATE SET n = t.n + excluded.n, p = excluded.p WHERE excluded.p > t.p"
+        );
+        assert_eq!(
+            if_there(Dialect::MySql, "t", &["k"], &then),
+            " ON DUPLICATE KEY UPDATE n = IF(VALUES(p) > t.p, t.n + VALUES(n), t.n), p = IF(VALUES(p) > t.p, VALUES(p), t.p)"
+        );
+    }
+
+    #[test]
+    fn inserts_have_a_mark_for_each_value() {
+        assert_eq!(insert("t", &["a", "b"], 2), "INSERT INTO t (a, b) VALUES (?, ?), (?, ?)");
+    }
+}

@@ -1,0 +1,41 @@
+//! What Belfry keeps: jobs with every revision, runs and their output, users, nodes, settings and the audit trail, in a SQL
+//! database. One file per noun. It never decides when or where something runs, and never reads a clock: `now` comes in.
+
+mod audit;
+mod columns;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod dialect;
+mod error;
+mod jobs;
+mod nodes;
+mod output;
+mod overview;
+mod page;
+mod retention;
+mod revisions;
+mod run_filter;
+mod runs;
+mod schema;
+mod sessions;
+mod settings;
+mod store;
+mod tokens;
+mod users;
+
+#[cfg(test)]
+mod query_plans;
+
+pub use audit::{Actor, AuditEntry, AuditFilter};
+pub use error::{ChangeRefused, StoreError};
+pub use jobs::{Applied, Change, JobChange, JobCursor, JobFilter, RawJob};
+pub use nodes::{NodeChange, NodeRecord};
+pub use output::{OutputChunk, Stream};
+pub use overview::{DayCount, Overview, StoreFacts};
+pub use page::Page;
+pub use retention::{PruneBatch, RetentionRules};
+pub use revisions::Revision;
+pub use run_filter::{JobRef, RunFilter};
+pub use store::Store;
+pub use tokens::{NewToken, SecretHash, Token, TokenOwner};
+pub use users::{NewUser, User, UserChange};

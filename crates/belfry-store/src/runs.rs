@@ -1,0 +1,178 @@
+//! Runs as history keeps them: one row each, which only ever moves forward. It never makes a transition; it compares progress.
+
+use std::collections::HashMap;
+
+use belfry_core::run::{Run, RunState};
+use belfry_core::{JobId, RunId};
+use belfry_sql::{Statement, Step, sql};
+
+use crate::columns::{DAY_MS, parsed, word};
+use crate::dialect::{IfThere, if_there, insert, marks, pieces};
+use crate::{Page, RunFilter, SecretHash, Store, StoreError};
+
+mod row;
+
+pub(crate) use row::COLUMNS;
+use row::{COLUMN_NAMES, UPDATED, run_from, run_row};
+
+/// Jobs whose newest states are fetched by one statement.
+const RECENT_JOBS_PER_READ: usize = 50;
+/// How many removed jobs of one name are looked through.
+pub(crate) const JOBS_OF_A_NAME_MAX: usize = 16;
+
+impl Store {
+    /// Inserts or moves forward: a row is replaced only by one with greater progress, so records may come twice and in any
+    /// order. All of them in one transaction, together with the counts of the overview.
+    pub async fn record_runs(&self, runs: &[Run]) -> Result<(), StoreError> {
+        let runs = furthest(runs);
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let ended: Vec<RunId> = runs.iter().filter(|run| run.state.is_ended()).map(|run| run.id).collect();
+        let keyed: Vec<&Run> = runs.iter().copied().filter(|run| run.trigger.key().is_some()).collect();
+        let mut steps = Vec::new();
+        // Whatever these runs counted for before is taken back, and what they count for now is added: exact for a new end,
+        // a repeated one and a corrected one.
+        steps.extend(pieces(&ended).map(|piece| self.count_ended(piece, "-")));
+        steps.extend(pieces(&runs).map(|piece| self.upsert(piece)));
+        steps.extend(pieces(&ended).map(|piece| self.count_ended(piece, "")));
+        steps.extend(pieces(&keyed).map(|piece| self.remember_keys(piece)));
+        self.write(steps).await.map(drop)
+    }
+
+    fn upsert(&self, runs: &[&Run]) -> Step {
+        let then = IfThere::Set { columns: UPDATED, guard: Some("new.progress > old.progress") };
+        let text = insert("runs", COLUMN_NAMES, runs.len()) + &if_there(self.dialect(), "runs", &["id"], &then);
+        Statement { sql: text.into(), args: runs.iter().flat_map(|run| run_row(run)).collect() }.anything()
+    }
+
+    fn count_ended(&self, ids: &[RunId], sign: &str) -> Step {
+        let then = IfThere::Set { columns: &[("n", "old.n + new.n")], guard: None };
+        let text = format!(
+            "INSERT INTO run_counts (day, namespace, state, n) \
+             SELECT planned - planned % {DAY_MS}, namespace, state, {sign}COUNT(*) FROM runs \
+             WHERE id IN ({}) AND state IN ({}) GROUP BY planned - planned % {DAY_MS}, namespace, state{}",
+            marks(ids.len()),
+            ended_states(),
+            if_there(self.dialect(), "run_counts", &["day", "namespace", "state"], &then)
+        );
+        Statement { sql: text.into(), args: ids.iter().map(word).collect() }.anything()
+    }
+
+    /// The first run of a key keeps it: history is never refused because of a key.
+    fn remember_keys(&self, runs: &[&Run]) -> Step {
+        let text = insert("run_keys", &["job", "key_hash", "run"], runs.len())
+            + &if_there(self.dialect(), "run_keys", &["job", "key_hash"], &IfThere::Keep);
+        let row = |run: &&Run| [word(run.job), SecretHash::of(run.trigger.key().unwrap_or_default()).into(), word(run.id)];
+        Statement { sql: text.into(), args: runs.iter().flat_map(row).collect() }.anything()
+    }
+
+    pub async fn run(&self, id: RunId) -> Result<Option<Run>, StoreError> {
+        let text = format!("SELECT {COLUMNS} FROM runs WHERE id = ?");
+        self.read(sql!(text, word(id))).await?.first().map(run_from).transpose()
+    }
+
+    /// The run that a manual trigger with this key has made.
+    pub async fn run_by_key(&self, job: JobId, key: &str) -> Result<Option<Run>, StoreError> {
+        let text = format!("SELECT {COLUMNS} FROM runs WHERE id = (SELECT run FROM run_keys WHERE job = ? AND key_hash = ?)");
+        self.read(sql!(text, word(job), SecretHash::of(key))).await?.first().map(run_from).transpose()
+    }
+
+    /// Those of the runs that have ended, with how.
+    pub async fn ended_among(&self, ids: &[RunId]) -> Result<Vec<(RunId, RunState)>, StoreError> {
+        let mut ended = Vec::new();
+        for piece in pieces(ids) {
+            let text = format!("SELECT id, state FROM runs WHERE id IN ({})", marks(piece.len()));
+            for found in self.read(Statement { sql: text.into(), args: piece.iter().map(word).collect() }).await? {
+                let state = row::state(&found, 1)?;
+                if state.is_ended() {
+                    ended.push((parsed(&found, 0, "run id")?, state));
+                }
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Newest first.
+    pub async fn list_runs(&self, filter: &RunFilter) -> Result<Page<Run, RunId>, StoreError> {
+        let jobs = self.jobs_of(filter).await?;
+        let Some(statement) = filter.page(self.dialect(), COLUMNS, jobs.as_deref()) else {
+            return Ok(Page { items: Vec::new(), next: None });
+        };
+        let mut runs = self.read(statement).await?.iter().map(run_from).collect::<Result<Vec<_>, _>>()?;
+        runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
+        Ok(Page::of(runs, filter.limit, |run| run.id))
+    }
+
+    async fn jobs_of(&self, filter: &RunFilter) -> Result<Option<Vec<JobId>>, StoreError> {
+        Ok(match &filter.job {
+            None => None,
+            Some(crate::JobRef::Id(id)) => Some(vec![*id]),
+            Some(crate::JobRef::Name { namespace, name }) => {
+                Some(self.job_ids_of_name(namespace, name, JOBS_OF_A_NAME_MAX).await?)
+            }
+        })
+    }
+
+    pub async fn last_run_of_job(&self, job: JobId) -> Result<Option<Run>, StoreError> {
+        let text = format!("SELECT {COLUMNS} FROM runs WHERE job = ? ORDER BY id DESC LIMIT 1");
+        self.read(sql!(text, word(job))).await?.first().map(run_from).transpose()
+    }
+
+    pub async fn last_ended_run_of_job(&self, job: JobId) -> Result<Option<Run>, StoreError> {
+        let text = format!("SELECT {COLUMNS} FROM runs WHERE job = ? AND state IN ({}) ORDER BY id DESC LIMIT 1", ended_states());
+        self.read(sql!(text, word(job))).await?.first().map(run_from).transpose()
+    }
+
+    /// The newest runs of each job, newest first, as little as a row of squares needs.
+    pub async fn recent_states(
+        &self,
+        jobs: &[JobId],
+        per_job: usize,
+    ) -> Result<HashMap<JobId, Vec<(RunId, RunState)>>, StoreError> {
+        let mut recent: HashMap<JobId, Vec<(RunId, RunState)>> = HashMap::new();
+        for some in jobs.chunks(RECENT_JOBS_PER_READ) {
+            let newest = |i| {
+                format!(
+                    "SELECT {i}, id, state FROM \
+                     (SELECT id, state FROM runs WHERE job = ? ORDER BY id DESC LIMIT {per_job}) AS job{i}"
+                )
+            };
+            let text = (0..some.len()).map(newest).collect::<Vec<_>>().join(" UNION ALL ");
+            for found in self.read(Statement { sql: text.into(), args: some.iter().map(word).collect() }).await? {
+                let run = (parsed(&found, 1, "run id")?, row::state(&found, 2)?);
+                recent.entry(some[found.int(0) as usize]).or_default().push(run);
+            }
+        }
+        // A union promises no order.
+        recent.values_mut().for_each(|runs| runs.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id)));
+        Ok(recent)
+    }
+
+    /// Runs that the store does not know to have ended, newest first, those before `cursor`.
+    pub async fn open_runs(&self, cursor: Option<RunId>, limit: usize) -> Result<Page<Run, RunId>, StoreError> {
+        let states = RunState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
+        self.list_runs(&RunFilter { states, cursor, limit, ..RunFilter::default() }).await
+    }
+}
+
+/// For each run only its furthest record, in the order of ids: no database updates one row twice in one statement, and two
+/// writers that lock rows in one order do not wait for each other in a ring.
+fn furthest(runs: &[Run]) -> Vec<&Run> {
+    let mut furthest: HashMap<RunId, &Run> = HashMap::with_capacity(runs.len());
+    for run in runs {
+        let kept = furthest.entry(run.id).or_insert(run);
+        if run.progress() > kept.progress() {
+            *kept = run;
+        }
+    }
+    let mut runs: Vec<&Run> = furthest.into_values().collect();
+    runs.sort_unstable_by_key(|run| run.id);
+    runs
+}
+
+/// `'succeeded', 'failed', …`
+pub(crate) fn ended_states() -> String {
+    let ended = RunState::ALL.into_iter().filter(|state| state.is_ended());
+    ended.map(|state| format!("'{state}'")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,151 @@
+//! The tables, once for all databases; only type names differ. Forward-only: a released migration is never edited, a change is
+//! a new entry at the end. One statement each, because MySQL cannot undo several.
+
+use belfry_sql::{Dialect, Migration};
+
+pub(crate) fn migrations(dialect: Dialect) -> &'static [Migration] {
+    match dialect {
+        Dialect::Sqlite => SQLITE,
+        Dialect::Postgres => POSTGRES,
+        Dialect::MySql => MYSQL,
+    }
+}
+
+// Ids and words compare byte by byte everywhere: the order of a run's text is the order of its time.
+const SQLITE: &[Migration] = tables!(id = "VARCHAR(26)", word = "VARCHAR(128)", text = "TEXT", blob = "BLOB");
+const POSTGRES: &[Migration] =
+    tables!(id = "VARCHAR(26) COLLATE \"C\"", word = "VARCHAR(128) COLLATE \"C\"", text = "TEXT", blob = "BYTEA");
+const MYSQL: &[Migration] = tables!(
+    id = "VARCHAR(26) CHARACTER SET ascii COLLATE ascii_bin",
+    word = "VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    text = "MEDIUMTEXT",
+    blob = "MEDIUMBLOB"
+);
+
+macro_rules! tables {
+    (id = $id:literal, word = $word:literal, text = $text:literal, blob = $blob:literal) => {
+        &[
+            Migration {
+                name: "0001_counters",
+                statements: &[
+                    concat!("CREATE TABLE counters (name ", $word, " NOT NULL PRIMARY KEY, value BIGINT NOT NULL)"),
+                    "INSERT INTO counters (name, value) VALUES ('job_changes', 0), ('audit', 0)",
+                ],
+            },
+            Migration {
+                name: "0002_jobs",
+                statements: &[
+                    // removed_seq is 0 for the living and the change's number for the removed: a removed job frees its name.
+                    concat!(
+                        "CREATE TABLE jobs (id ", $id, " NOT NULL PRIMARY KEY, namespace ", $word, " NOT NULL, name ", $word,
+                        " NOT NULL, removed_seq BIGINT NOT NULL, revision BIGINT NOT NULL, enabled INT NOT NULL,",
+                        " created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, counts_from BIGINT NOT NULL, removed_at BIGINT,",
+                        " retention_age_ms BIGINT, retention_runs BIGINT, seq BIGINT NOT NULL, words ", $text, " NOT NULL,",
+                        " document ", $text, " NOT NULL, UNIQUE (removed_seq, namespace, name))"
+                    ),
+                    "CREATE INDEX jobs_by_change ON jobs (seq)",
+                    "CREATE INDEX jobs_by_name ON jobs (namespace, name)",
+                    concat!(
+                        "CREATE TABLE job_labels (job ", $id, " NOT NULL, label ", $word, " NOT NULL, value ", $word,
+                        " NOT NULL, namespace ", $word, " NOT NULL, name ", $word, " NOT NULL, PRIMARY KEY (job, label))"
+                    ),
+                    "CREATE INDEX job_labels_by_value ON job_labels (label, value, namespace, name)",
+                    concat!(
+                        "CREATE TABLE job_revisions (job ", $id, " NOT NULL, revision BIGINT NOT NULL, at BIGINT NOT NULL, author ",
+                        $word, " NOT NULL, document ", $text, " NOT NULL, PRIMARY KEY (job, revision))"
+                    ),
+                ],
+            },
+            Migration {
+                name: "0003_runs",
+                statements: &[
+                    concat!(
+                        "CREATE TABLE runs (id ", $id, " NOT NULL PRIMARY KEY, job ", $id, " NOT NULL, namespace ", $word,
+                        " NOT NULL, job_name ", $word, " NOT NULL, revision BIGINT NOT NULL, planned BIGINT NOT NULL,",
+                        " trigger_kind VARCHAR(16) NOT NULL, trigger_by ", $word, ", trigger_key ", $text, ", trigger_of ", $id,
+                        ", state VARCHAR(16) NOT NULL, reason ", $text, ", attempt BIGINT NOT NULL, node ", $id, ", node_name ",
+                        $word, ", incarnation BIGINT, fence BIGINT NOT NULL, claimed_at BIGINT NOT NULL, dispatched_at BIGINT,",
+                        " started_at BIGINT, ended_at BIGINT, exit_code BIGINT, exit_signal BIGINT, late INT NOT NULL,",
+                        " cpu_ms BIGINT NOT NULL, max_rss_bytes BIGINT NOT NULL, left_behind BIGINT NOT NULL,",
+                        " output_bytes BIGINT NOT NULL, output_dropped_bytes BIGINT NOT NULL, progress BIGINT NOT NULL)"
+                    ),
+                    // Its state is in the index so that a filter by state reads no row that it drops.
+                    "CREATE INDEX runs_by_job ON runs (job, id, state)",
+                    "CREATE INDEX runs_by_state ON runs (state, id)",
+                    // Without a state these two are read as a merge of all states, which costs a seek per state and saves an index.
+                    "CREATE INDEX runs_by_node ON runs (node, state, id)",
+                    "CREATE INDEX runs_by_namespace ON runs (namespace, state, id)",
+                    // Keys of manual triggers apart: scheduled runs have none and should not pay for an index on it.
+                    concat!(
+                        "CREATE TABLE run_keys (job ", $id, " NOT NULL, key_hash CHAR(64) NOT NULL, run ", $id,
+                        " NOT NULL, PRIMARY KEY (job, key_hash))"
+                    ),
+                    "CREATE INDEX run_keys_by_run ON run_keys (run)",
+                    // Ended runs per UTC day of their planned instant. Says what happened, so pruning runs leaves it alone.
+                    concat!(
+                        "CREATE TABLE run_counts (day BIGINT NOT NULL, namespace ", $word,
+                        " NOT NULL, state VARCHAR(16) NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (day, namespace, state))"
+                    ),
+                ],
+            },
+            Migration {
+                name: "0004_output",
+                statements: &[concat!(
+                    "CREATE TABLE output_chunks (run ", $id, " NOT NULL, attempt BIGINT NOT NULL, seq BIGINT NOT NULL,",
+                    " stream INT NOT NULL, byte_offset BIGINT NOT NULL, at BIGINT NOT NULL, dropped_bytes BIGINT NOT NULL,",
+                    " packed INT NOT NULL, plain_bytes BIGINT NOT NULL, content ", $blob, " NOT NULL, PRIMARY KEY (run, attempt, seq))"
+                )],
+            },
+            Migration {
+                name: "0005_users",
+                statements: &[
+                    concat!(
+                        "CREATE TABLE users (name ", $word, " NOT NULL PRIMARY KEY, password_hash ", $text, " NOT NULL, grants ",
+                        $text, " NOT NULL, is_admin INT NOT NULL, disabled INT NOT NULL, created_at BIGINT NOT NULL,",
+                        " updated_at BIGINT NOT NULL)"
+                    ),
+                    concat!(
+                        "CREATE TABLE tokens (id ", $word, " NOT NULL PRIMARY KEY, owner ", $word,
+                        " NOT NULL, is_service INT NOT NULL, label ", $word, " NOT NULL, hash CHAR(64) NOT NULL UNIQUE, grants ", $text,
+                        " NOT NULL, expires_at BIGINT, created_at BIGINT NOT NULL, last_used_at BIGINT)"
+                    ),
+                    "CREATE INDEX tokens_by_owner ON tokens (owner)",
+                    concat!(
+                        "CREATE TABLE sessions (hash CHAR(64) NOT NULL PRIMARY KEY, owner ", $word,
+                        " NOT NULL, created_at BIGINT NOT NULL, expires_at BIGINT NOT NULL)"
+                    ),
+                    "CREATE INDEX sessions_by_owner ON sessions (owner)",
+                    "CREATE INDEX sessions_by_expiry ON sessions (expires_at)",
+                ],
+            },
+            Migration {
+                name: "0006_nodes",
+                statements: &[concat!(
+                    "CREATE TABLE nodes (id ", $id, " NOT NULL PRIMARY KEY, name ", $word, " NOT NULL, labels ", $text,
+                    " NOT NULL, weight BIGINT NOT NULL, slots BIGINT, draining INT NOT NULL, excluded INT NOT NULL, version ", $word,
+                    " NOT NULL, incarnation BIGINT NOT NULL, first_seen BIGINT NOT NULL, removed_at BIGINT)"
+                )],
+            },
+            Migration {
+                name: "0007_audit",
+                statements: &[
+                    concat!(
+                        "CREATE TABLE audit (seq BIGINT NOT NULL PRIMARY KEY, at BIGINT NOT NULL, actor ", $word,
+                        " NOT NULL, origin ", $word, ", action ", $word, " NOT NULL, namespace ", $word, ", subject ", $text,
+                        " NOT NULL, detail ", $text, " NOT NULL)"
+                    ),
+                    "CREATE INDEX audit_by_actor ON audit (actor, seq)",
+                    "CREATE INDEX audit_by_namespace ON audit (namespace, seq)",
+                    "CREATE INDEX audit_by_action ON audit (action, seq)",
+                ],
+            },
+            Migration {
+                name: "0008_settings",
+                statements: &[concat!(
+                    "CREATE TABLE settings (name ", $word, " NOT NULL PRIMARY KEY, value ", $text, " NOT NULL, updated_at BIGINT NOT NULL)"
+                )],
+            },
+        ]
+    };
+}
+use tables;
