@@ -1,0 +1,248 @@
+//! Starts children through the zygote, and keeps a zygote running.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+use nix::unistd::pipe2;
+use tokio::net::unix::pipe;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::child::{Child, Exit, ExitWait, OutputPipes};
+use crate::environment::CLEAN_PATH;
+use crate::error::{Asked, SpawnError};
+use crate::link::{Link, Started, Waiting};
+use crate::prepared::{ATTEMPT, Prepared, RUN_ID, RunTag};
+use crate::wire::{FRAME_BYTES_MAX, Request, SpawnRequest, Token};
+use crate::{clock, socket, survivors, tasks};
+
+/// How to start the zygote: a program whose `main` calls `zygote_main`.
+#[derive(Clone, Debug)]
+pub struct ZygoteCommand {
+    pub program: PathBuf,
+    pub args: Vec<String>,
+}
+
+/// Starts children. Cheap to clone; when the last clone, child and killer are gone, all trees are ended.
+#[derive(Clone)]
+pub struct Spawner {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    current: Mutex<Current>,
+    next_token: AtomicU64,
+    /// Each start in flight has descriptors on the way, of which the kernel allows a process about a thousand.
+    in_flight: Semaphore,
+    /// Dropped with this: tells the keeper to let the zygote go.
+    _alive: oneshot::Sender<()>,
+}
+
+#[derive(Clone)]
+struct Current {
+    link: Arc<Link>,
+    pid: u32,
+}
+
+const STARTS_IN_FLIGHT_MAX: usize = 256;
+/// The kernel's limit for one argument or environment entry, with its closing NUL.
+const ARGUMENT_BYTES_MAX: usize = 128 * 1024 - 1;
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+
+impl Spawner {
+    /// Starts the zygote. Must be called inside a tokio runtime.
+    pub fn start(command: ZygoteCommand) -> io::Result<Spawner> {
+        let (zygote, current) = start_zygote(&command)?;
+        let (alive, released) = oneshot::channel();
+        let shared = Arc::new(Shared {
+            current: Mutex::new(current.clone()),
+            next_token: AtomicU64::new(1),
+            in_flight: Semaphore::new(STARTS_IN_FLIGHT_MAX),
+            _alive: alive,
+        });
+        // Fate: ends when the last user of this spawner is gone; it fails only together with the zygote, which it restarts.
+        tasks::spawn("zygote-keeper", keep(command, zygote, current, Arc::downgrade(&shared), released));
+        Ok(Spawner { shared })
+    }
+
+    pub fn zygote_pid(&self) -> u32 {
+        self.shared.current().pid
+    }
+
+    /// Starts a child; returns when it runs the program. When this future is dropped before, the child is ended.
+    pub async fn spawn(&self, what: Prepared) -> Result<Child, SpawnError> {
+        let tag = what.tag.clone();
+        let token = Token(self.shared.next_token.fetch_add(1, Ordering::Relaxed));
+        let (request, asked) = into_request(token, what)?;
+        let _in_flight = self.shared.in_flight.acquire().await.map_err(|_closed| SpawnError::ZygoteGone)?;
+        let (stdout, child_stdout) = output_pipe()?;
+        let (stderr, child_stderr) = output_pipe()?;
+        let (started_sender, started) = oneshot::channel();
+        let (exit_sender, exit) = oneshot::channel();
+        let (exited_sender, exited) = oneshot::channel();
+        let waiting = Waiting {
+            asked: Some(asked),
+            tag: tag.clone(),
+            pid: None,
+            started: Some(started_sender),
+            exit: exit_sender,
+            exited: exited_sender,
+        };
+        if !self.shared.current().link.ask_start(token, request, vec![child_stdout, child_stderr], waiting) {
+            return Err(SpawnError::ZygoteGone);
+        }
+        let Started { pid, started_at_ns } = started.await.map_err(|_closed| SpawnError::ZygoteGone)??;
+        Ok(Child {
+            pid,
+            started_at: clock::timestamp(started_at_ns),
+            token,
+            tag,
+            spawner: self.clone(),
+            output: Some(OutputPipes { stdout, stderr, exited }),
+            exit: ExitWait::Pending(exit),
+        })
+    }
+
+    pub(crate) fn order_end(&self, token: Token, order: &Request) -> Option<oneshot::Receiver<()>> {
+        self.shared.current().link.ask_end(token, order.encode())
+    }
+}
+
+impl Shared {
+    fn current(&self) -> Current {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn start_zygote(command: &ZygoteCommand) -> io::Result<(std::process::Child, Current)> {
+    let (ours, theirs) = socket::pair()?;
+    // The socket goes as stdin: no work between fork and exec, so this is fast for an agent of any size.
+    let zygote = Command::new(&command.program)
+        .args(&command.args)
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()?;
+    let current = Current { link: Link::new(ours)?, pid: zygote.id() };
+    Ok((zygote, current))
+}
+
+/// Serves one zygote after the other, until nobody needs one.
+async fn keep(
+    command: ZygoteCommand,
+    mut zygote: std::process::Child,
+    mut current: Current,
+    shared: Weak<Shared>,
+    mut released: oneshot::Receiver<()>,
+) {
+    loop {
+        let link = Arc::clone(&current.link);
+        let lost = tokio::select! {
+            () = link.deliver(|token, tag| end_unwanted(&link, token, tag)) => true,
+            _ = &mut released => false,
+        };
+        let (runs, endings) = link.close();
+        if !lost {
+            // The zygote sees the socket close, ends what is left, and goes.
+            drop((link, current));
+            let _reaped = tokio::task::spawn_blocking(move || zygote.wait()).await;
+            return;
+        }
+        tracing::warn!(
+            pid = current.pid,
+            runs = runs.len(),
+            "the zygote is gone; its runs are lost, a new one is started"
+        );
+        let trees: Vec<_> = runs.iter().map(|waiting| (waiting.pid, waiting.tag.clone())).collect();
+        let _swept = tokio::task::spawn_blocking(move || {
+            // It may have given up by itself instead of having been killed; two zygotes would be one too many.
+            let _already_dead = zygote.kill();
+            let _reaped = zygote.wait();
+            if !trees.is_empty() {
+                survivors::end(&trees);
+            }
+        })
+        .await;
+        // A new one first: who hears of the loss may want to start something at once.
+        let started = loop {
+            match start_zygote(&command) {
+                Ok(started) => break started,
+                Err(cause) => tracing::error!(%cause, program = %command.program.display(), "start the zygote"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(RESTART_DELAY) => {}
+                _ = &mut released => return,
+            }
+        };
+        (zygote, current) = started;
+        if let Some(shared) = shared.upgrade() {
+            *shared.current.lock().unwrap_or_else(PoisonError::into_inner) = current.clone();
+        }
+        for waiting in runs {
+            let _nobody_captures = waiting.exited.send(());
+            let _nobody_waits = waiting.exit.send(Exit::lost());
+        }
+        drop(endings);
+    }
+}
+
+/// A child whose `spawn` was dropped meanwhile has no owner who could ever end it.
+fn end_unwanted(link: &Link, token: Token, tag: RunTag) {
+    drop(link.ask_end(token, Request::EndTree { token, tag, grace_ms: 0 }.encode()));
+}
+
+fn output_pipe() -> Result<(pipe::Receiver, OwnedFd), SpawnError> {
+    let os = |cause: io::Error| SpawnError::os("make an output pipe", &cause);
+    let (read, write) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| os(errno.into()))?;
+    Ok((pipe::Receiver::from_owned_fd(read).map_err(os)?, write))
+}
+
+fn into_request(token: Token, what: Prepared) -> Result<(Vec<u8>, Asked), SpawnError> {
+    let Prepared { argv, env, directory, umask, identity, tag } = what;
+    let program = argv.first().ok_or(SpawnError::NotText { what: "the command" })?.to_string_lossy().into_owned();
+    let mut entries = tag.entries().to_vec();
+    let own = |name: &OsStr| name == RUN_ID || name == ATTEMPT;
+    entries.extend(
+        env.iter()
+            .filter(|(name, _)| !own(name))
+            .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat()),
+    );
+    let path = env.iter().find(|(name, _)| name == "PATH").map_or(OsStr::new(CLEAN_PATH), |(_, value)| value);
+    let argv: Vec<Vec<u8>> = argv.iter().map(|argument| argument.as_bytes().to_vec()).collect();
+    let directory = directory.unwrap_or_else(|| Path::new("/").to_owned());
+    check("the command", argv.first().map_or(b"".as_slice(), Vec::as_slice), 1)?;
+    argv.iter().try_for_each(|argument| check("an argument of the command", argument, 0))?;
+    entries.iter().try_for_each(|entry| check("an entry of the environment", entry, 1))?;
+    check("the directory", directory.as_os_str().as_bytes(), 1)?;
+    let asked = Asked {
+        program,
+        path_searched: path.to_string_lossy().into_owned(),
+        directory: directory.clone(),
+        uid_gid: identity.as_ref().map_or((0, 0), |identity| (identity.uid, identity.gid)),
+        bytes: argv.iter().chain(&entries).map(|text| text.len() + 1).sum(),
+    };
+    let directory = directory.into_os_string().as_bytes().to_vec();
+    let bytes = Request::Spawn(SpawnRequest { token, argv, env: entries, directory, umask, identity, tag }).encode();
+    if bytes.len() > FRAME_BYTES_MAX {
+        let what = "the command with its environment";
+        return Err(SpawnError::TooLong { what, bytes: asked.bytes, limit_bytes: FRAME_BYTES_MAX });
+    }
+    Ok((bytes, asked))
+}
+
+fn check(what: &'static str, text: &[u8], bytes_min: usize) -> Result<(), SpawnError> {
+    if text.len() < bytes_min || text.contains(&0) {
+        return Err(SpawnError::NotText { what });
+    }
+    if text.len() > ARGUMENT_BYTES_MAX {
+        return Err(SpawnError::TooLong { what, bytes: text.len(), limit_bytes: ARGUMENT_BYTES_MAX });
+    }
+    Ok(())
+}

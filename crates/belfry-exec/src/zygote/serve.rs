@@ -1,0 +1,187 @@
+//! The zygote's loop: requests in, starts, exits and ended trees out. One thread, one poll; nothing in it waits for a child.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::signalfd::SignalFd;
+
+use super::clone::ChildStack;
+use super::ending::{Ending, end_all_descendants};
+use super::launch::{Failure, Launch, Way};
+use super::mounts::Mounts;
+use crate::clock;
+use crate::prepared::RunTag;
+use crate::socket;
+use crate::wire::{Reply, Request, SpawnRequest, Step, Token, take_frames};
+
+pub(super) struct Zygote {
+    socket: OwnedFd,
+    pub(super) exits: SignalFd,
+    null: OwnedFd,
+    poll: Epoll,
+    inbox: Vec<u8>,
+    received: VecDeque<OwnedFd>,
+    /// By process number, which nobody else can get before we have reaped it.
+    pub(super) roots: HashMap<i32, Root>,
+    pub(super) endings: Vec<Ending>,
+    outbox: Vec<u8>,
+    child_stack: ChildStack,
+    mounts: Mounts,
+}
+
+/// The first process of a run.
+pub(super) struct Root {
+    pub token: Token,
+    pub tag: RunTag,
+    started_at_ns: i64,
+    /// Some: exec has not been seen yet.
+    report: Option<OwnedFd>,
+    /// It never became the program; its exit is no exit of a run.
+    pub failed: bool,
+}
+
+const SOCKET_READY: u64 = 0;
+const EXITS_READY: u64 = 1;
+const EVENTS_PER_ROUND_MAX: usize = 64;
+const READ_BYTES_MAX: usize = 256 * 1024;
+
+impl Zygote {
+    pub(super) fn new(socket: OwnedFd, exits: SignalFd, null: OwnedFd) -> io::Result<Zygote> {
+        let poll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        poll.add(socket.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, SOCKET_READY))?;
+        poll.add(exits.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, EXITS_READY))?;
+        Ok(Zygote {
+            socket,
+            exits,
+            null,
+            poll,
+            inbox: Vec::new(),
+            received: VecDeque::new(),
+            roots: HashMap::new(),
+            endings: Vec::new(),
+            outbox: Vec::new(),
+            child_stack: ChildStack::new(),
+            mounts: Mounts::new(),
+        })
+    }
+
+    /// Serves until the agent is gone, then ends everything that is left.
+    pub(super) fn serve(mut self) -> io::Result<()> {
+        let outcome = self.serve_until_agent_is_gone();
+        end_all_descendants();
+        outcome
+    }
+
+    fn serve_until_agent_is_gone(&mut self) -> io::Result<()> {
+        let mut events = [EpollEvent::empty(); EVENTS_PER_ROUND_MAX];
+        let mut read_buffer = vec![0; READ_BYTES_MAX];
+        loop {
+            let count = match self.poll.wait(&mut events, self.next_look()) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(errno) => return Err(errno.into()),
+            };
+            for event in &events[..count] {
+                match event.data() {
+                    SOCKET_READY => {
+                        if !self.read_requests(&mut read_buffer)? {
+                            return Ok(());
+                        }
+                    }
+                    EXITS_READY => self.reap_exited(),
+                    pid => self.settle_start(pid as i32),
+                }
+            }
+            self.advance_endings();
+            if socket::send_all(self.socket.as_fd(), &self.outbox).is_err() {
+                return Ok(());
+            }
+            self.outbox.clear();
+        }
+    }
+
+    /// How long the loop may sleep: for ever, or until the next look at a tree that is being ended.
+    fn next_look(&self) -> EpollTimeout {
+        match self.endings.iter().map(Ending::next_look).min() {
+            None => EpollTimeout::NONE,
+            Some(at) => {
+                let wait = at.saturating_sub(clock::monotonic()).min(Duration::from_secs(60));
+                EpollTimeout::try_from(wait + Duration::from_micros(999)).unwrap_or(EpollTimeout::ZERO)
+            }
+        }
+    }
+
+    /// `false`: the agent is gone.
+    fn read_requests(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        match socket::receive_now(self.socket.as_fd(), buffer, &mut self.received) {
+            Ok(0) => return Ok(false),
+            Ok(count) => self.inbox.extend(&buffer[..count]),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => return Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        for body in take_frames(&mut self.inbox) {
+            match Request::decode(&body) {
+                Some(Request::Spawn(request)) => self.start(request)?,
+                Some(Request::EndTree { token, tag, grace_ms }) => {
+                    self.begin_ending(token, tag, Duration::from_millis(grace_ms));
+                }
+                None => return Err(io::Error::other("a request of another version of belfry")),
+            }
+        }
+        Ok(true)
+    }
+
+    fn start(&mut self, request: SpawnRequest) -> io::Result<()> {
+        let (Some(stdout), Some(stderr)) = (self.received.pop_front(), self.received.pop_front()) else {
+            return Err(io::Error::other("a start came without its descriptors"));
+        };
+        let (token, tag) = (request.token, request.tag.clone());
+        let started_at_ns = clock::wall_ns();
+        let launch = Launch::new(request);
+        let way = if launch.may_hang(&mut self.mounts) {
+            Way::CopyingMemory
+        } else {
+            Way::SharingMemory(&mut self.child_stack)
+        };
+        match launch.start(way, [&self.null, &stdout, &stderr]) {
+            Ok(started) => {
+                if !started.is_settled {
+                    self.poll.add(started.report.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, started.pid as u64))?;
+                }
+                let root = Root { token, tag, started_at_ns, report: Some(started.report), failed: false };
+                self.roots.insert(started.pid, root);
+                if started.is_settled {
+                    self.settle_start(started.pid);
+                }
+            }
+            Err(cause) => {
+                let errno = cause.raw_os_error().unwrap_or(0);
+                self.answer(&Reply::SpawnFailed { token, step: Step::Fork, errno });
+            }
+        }
+        Ok(())
+    }
+
+    /// The child has execed, or has said why not. Called once its report can be read without waiting.
+    pub(super) fn settle_start(&mut self, pid: i32) {
+        let Some(root) = self.roots.get_mut(&pid) else { return };
+        let Some(report) = root.report.take() else { return };
+        let reply = match Failure::read_from(&report) {
+            None => Reply::Spawned { token: root.token, pid: pid as u32, started_at_ns: root.started_at_ns },
+            Some(Failure { step, errno }) => {
+                root.failed = true;
+                Reply::SpawnFailed { token: root.token, step, errno }
+            }
+        };
+        self.answer(&reply);
+    }
+
+    pub(super) fn answer(&mut self, reply: &Reply) {
+        reply.encode_into(&mut self.outbox);
+    }
+}
