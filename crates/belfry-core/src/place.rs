@@ -42,6 +42,8 @@ pub enum WhyNot {
     ClockOff,
     NoFreeSlot,
     NoWeight,
+    /// For ever: a refusal is remembered.
+    RefusedIt,
 }
 
 impl WhyNot {
@@ -56,6 +58,7 @@ impl WhyNot {
             WhyNot::ClockOff => "its clock is off",
             WhyNot::NoFreeSlot => "no free slot",
             WhyNot::NoWeight => "its weight is 0",
+            WhyNot::RefusedIt => "it refused the run",
         }
     }
 }
@@ -91,9 +94,14 @@ pub fn place(
     rule: Placement,
     run: RunId,
     wanted: Option<NodeId>,
-    candidates: &mut [Candidate],
+    refused_by: &[(NodeId, Incarnation)],
+    candidates: &mut [&mut Candidate],
 ) -> Placed {
-    let unfit: Vec<Option<WhyNot>> = candidates.iter().map(|node| why_unfit(select, wanted, node)).collect();
+    let why_not = |node: &Candidate| {
+        let refused = refused_by.contains(&(node.id, node.incarnation));
+        if refused { Some(WhyNot::RefusedIt) } else { why_unfit(select, wanted, node) }
+    };
+    let unfit: Vec<Option<WhyNot>> = candidates.iter().map(|node| why_not(node)).collect();
     let mut fit: Vec<usize> = (0..candidates.len()).filter(|i| unfit[*i].is_none()).collect();
     if fit.iter().any(|i| candidates[*i].load < candidates[*i].slots) {
         fit.retain(|i| candidates[*i].load < candidates[*i].slots);
@@ -144,7 +152,7 @@ fn why_unfit(select: &Select, wanted: Option<NodeId>, node: &Candidate) -> Optio
 
 /// Each node earns its weight, the richest is chosen and pays the sum: proportional, and never the same node in a row when
 /// another is due.
-fn smooth_weighted(fit: &[usize], candidates: &mut [Candidate]) -> Option<usize> {
+fn smooth_weighted(fit: &[usize], candidates: &mut [&mut Candidate]) -> Option<usize> {
     let mut total = 0;
     for i in fit {
         let node = &mut candidates[*i];
@@ -156,8 +164,8 @@ fn smooth_weighted(fit: &[usize], candidates: &mut [Candidate]) -> Option<usize>
     Some(chosen)
 }
 
-fn by_score(fit: &[usize], candidates: &[Candidate], score: impl Fn(&Candidate) -> f64) -> Option<usize> {
-    fit.iter().copied().max_by(|a, b| score(&candidates[*a]).total_cmp(&score(&candidates[*b])))
+fn by_score(fit: &[usize], candidates: &[&mut Candidate], score: impl Fn(&Candidate) -> f64) -> Option<usize> {
+    fit.iter().copied().max_by(|a, b| score(candidates[*a]).total_cmp(&score(candidates[*b])))
 }
 
 /// Weighted rendezvous hashing: proportional to weight, and a node that leaves moves only what it had.
@@ -178,7 +186,7 @@ mod tests {
             id: NodeId::from_u128(u128::from(n)),
             name: format!("n{n}"),
             incarnation: Incarnation(1),
-            labels: BTreeMap::from([("zone".to_owned(), if n % 2 == 0 { "a" } else { "b" }.to_owned())]),
+            labels: BTreeMap::from([("zone".to_owned(), if n.is_multiple_of(2) { "a" } else { "b" }.to_owned())]),
             weight: n,
             slots: 10,
             backlog: 10,
@@ -191,13 +199,17 @@ mod tests {
         }
     }
 
+    fn at(select: &Select, rule: Placement, run: RunId, nodes: &mut [Candidate]) -> Placed {
+        place(select, rule, run, None, &[], &mut nodes.iter_mut().collect::<Vec<_>>())
+    }
+
     fn share(rule: Placement) -> Vec<f64> {
         let mut nodes: Vec<_> = (1..=10).map(node).collect();
         let mut counts = vec![0u32; nodes.len()];
         const RUNS: u32 = 55_000;
         for n in 0..RUNS {
             let run = RunId::from_u128(u128::from(n) << 80 | u128::from(n));
-            match place(&Select::default(), rule, run, None, &mut nodes) {
+            match at(&Select::default(), rule, run, &mut nodes) {
                 Placed::On(i) => counts[i] += 1,
                 Placed::Nowhere(why) => panic!("{why:?}"),
             }
@@ -226,24 +238,18 @@ mod tests {
         let mut nodes = vec![node(1), node(4)];
         nodes[0].load = 1;
         nodes[1].load = 3;
-        assert_eq!(place(&Select::default(), Placement::Least, RunId::from_u128(1), None, &mut nodes), Placed::On(1));
+        assert_eq!(at(&Select::default(), Placement::Least, RunId::from_u128(1), &mut nodes), Placed::On(1));
         nodes[1].load = 5;
-        assert_eq!(place(&Select::default(), Placement::Least, RunId::from_u128(1), None, &mut nodes), Placed::On(0));
+        assert_eq!(at(&Select::default(), Placement::Least, RunId::from_u128(1), &mut nodes), Placed::On(0));
     }
 
     #[test]
     fn a_free_slot_comes_before_waiting_for_one() {
         let mut nodes = vec![node(1), node(9)];
         nodes[1].load = 10;
-        assert_eq!(
-            place(&Select::default(), Placement::Weighted, RunId::from_u128(1), None, &mut nodes),
-            Placed::On(0)
-        );
+        assert_eq!(at(&Select::default(), Placement::Weighted, RunId::from_u128(1), &mut nodes), Placed::On(0));
         nodes[0].load = 20;
-        assert_eq!(
-            place(&Select::default(), Placement::Weighted, RunId::from_u128(1), None, &mut nodes),
-            Placed::On(1)
-        );
+        assert_eq!(at(&Select::default(), Placement::Weighted, RunId::from_u128(1), &mut nodes), Placed::On(1));
     }
 
     #[test]
@@ -260,9 +266,7 @@ mod tests {
             labels: BTreeMap::new(),
             exclude: vec!["n7".into(), "n8".into()],
         };
-        let Placed::Nowhere(why) = place(&select, Placement::Weighted, RunId::from_u128(1), None, &mut nodes) else {
-            panic!()
-        };
+        let Placed::Nowhere(why) = at(&select, Placement::Weighted, RunId::from_u128(1), &mut nodes) else { panic!() };
         use WhyNot::*;
         let reasons: Vec<_> = why.iter().map(|(_, why)| *why).collect();
         assert_eq!(
@@ -283,7 +287,7 @@ mod tests {
         assert_eq!(Placed::why_nowhere(&[]), "no node has joined");
         let labels = Select { labels: BTreeMap::from([("zone".into(), "c".into())]), ..Select::default() };
         assert!(
-            matches!(place(&labels, Placement::Weighted, RunId::from_u128(1), None, &mut [node(1)]), Placed::Nowhere(w) if w[0].1 == LabelsDiffer)
+            matches!(at(&labels, Placement::Weighted, RunId::from_u128(1), &mut [node(1)]), Placed::Nowhere(w) if w[0].1 == LabelsDiffer)
         );
     }
 }

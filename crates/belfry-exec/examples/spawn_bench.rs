@@ -1,5 +1,6 @@
 //! Starts per second of /bin/true through the zygote, with output captured, against a loop that prepares and spawns the
 //! same child through std's posix_spawn with two pipes. Alternating rounds, medians, one line of JSON.
+#![expect(clippy::disallowed_methods, reason = "a bench reads the clock and starts the baseline itself")]
 
 use std::io::Read;
 use std::path::PathBuf;

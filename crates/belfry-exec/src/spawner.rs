@@ -121,6 +121,7 @@ impl Shared {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the one child that the zygote cannot start: itself")]
 fn start_zygote(command: &ZygoteCommand) -> io::Result<(std::process::Child, Current)> {
     let (ours, theirs) = socket::pair()?;
     // The socket goes as stdin: no work between fork and exec, so this is fast for an agent of any size.

@@ -13,6 +13,7 @@ const PAUSE: Duration = Duration::from_millis(3);
 const ROUNDS_MAX: u32 = 100;
 
 /// Kills what is left of `runs` until nothing is. Waits; call it where waiting is allowed.
+#[expect(clippy::disallowed_methods, reason = "called on a blocking thread, where nothing else waits")]
 pub(crate) fn end(runs: &[(Option<u32>, RunTag)]) {
     let mut looks_without_any = 0;
     for _round in 0..ROUNDS_MAX {

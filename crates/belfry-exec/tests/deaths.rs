@@ -1,4 +1,5 @@
 //! The agent dies, the zygote dies: nothing of theirs lives on.
+#![expect(clippy::disallowed_methods, reason = "tests start helpers and spawn as they like")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! The end of whole trees: whatever they forked, wherever it hid.
+#![expect(clippy::disallowed_methods, reason = "tests spawn as they like")]
 
 mod support;
 

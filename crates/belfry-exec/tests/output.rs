@@ -1,4 +1,5 @@
 //! Captured output of real processes.
+#![expect(clippy::disallowed_methods, reason = "tests measure and spawn as they like")]
 
 mod support;
 

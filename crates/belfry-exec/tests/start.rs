@@ -1,4 +1,5 @@
 //! What a child is given and how it ends: real processes.
+#![expect(clippy::disallowed_methods, reason = "tests spawn as they like")]
 
 mod support;
 

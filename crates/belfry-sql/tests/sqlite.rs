@@ -1,4 +1,5 @@
 //! What `Sqlite` promises, on real files: groups share commits, refusals undo only themselves, a full disk heals.
+#![expect(clippy::disallowed_methods, reason = "mount and umount are run as they are")]
 
 use std::path::Path;
 use std::process::Command;

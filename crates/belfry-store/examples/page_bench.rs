@@ -180,8 +180,10 @@ async fn cold_start(store: &Store) -> Result<Value, Box<dyn std::error::Error>> 
     let made = Instant::now();
     for from in (0..RAW_JOBS).step_by(1_000) {
         let create = |n: u128| {
-            let mut document =
-                JobDocument::new(format!("job-{n}"), Action::Shell(Shell { command: format!("/usr/bin/work --number {n}") }));
+            let mut document = JobDocument::new(
+                format!("job-{n}"),
+                Action::Shell(Shell { command: format!("/usr/bin/work --number {n}") }),
+            );
             document.description = "one of many that are loaded at a start".to_owned();
             Change::Create { id: JobId::new(now, n + 10_000_000), document }
         };

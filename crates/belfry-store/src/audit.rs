@@ -87,7 +87,8 @@ pub(crate) fn rows(actor: &Actor, at: Timestamp, deeds: &[Deed]) -> Vec<Step> {
         return Vec::new();
     }
     // The counter's row is locked until the commit, so numbers appear in their order and none appears late.
-    let mut steps = vec![sql!("UPDATE counters SET value = value + ? WHERE name = 'audit'", deeds.len() as u64).touching(1)];
+    let mut steps =
+        vec![sql!("UPDATE counters SET value = value + ? WHERE name = 'audit'", deeds.len() as u64).touching(1)];
     let mut left = deeds.len();
     for piece in pieces(deeds) {
         let mut args: Vec<Value> = Vec::with_capacity(piece.len() * 8);
@@ -113,9 +114,24 @@ pub(crate) fn rows(actor: &Actor, at: Timestamp, deeds: &[Deed]) -> Vec<Step> {
 }
 
 impl Store {
+    /// A deed that changes nothing in the store by itself, such as a run that was started or killed by hand. Edits bring their
+    /// own row, in their own transaction.
+    pub async fn record_deed(
+        &self,
+        action: &'static str,
+        namespace: &str,
+        subject: &str,
+        now: Timestamp,
+        actor: &Actor,
+    ) -> Result<(), StoreError> {
+        let deed = Deed::new(action, subject).within(namespace);
+        self.write(rows(actor, now, &[deed])).await.map(drop)
+    }
+
     /// Newest first.
     pub async fn list_audit(&self, filter: &AuditFilter) -> Result<Page<AuditEntry, u64>, StoreError> {
-        let mut text = "SELECT seq, at, actor, origin, action, namespace, subject, detail FROM audit WHERE seq < ?".to_owned();
+        let mut text =
+            "SELECT seq, at, actor, origin, action, namespace, subject, detail FROM audit WHERE seq < ?".to_owned();
         let mut args = vec![filter.cursor.map_or(Value::Int(i64::MAX), Value::from)];
         let mut narrow = |condition: &str, value: Option<Value>| {
             if let Some(value) = value {

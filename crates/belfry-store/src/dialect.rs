@@ -58,7 +58,8 @@ pub(crate) fn if_there(dialect: Dialect, table: &str, key: &[&str], then: &IfThe
         (Dialect::Sqlite | Dialect::Postgres, IfThere::Keep) => format!(" ON CONFLICT ({}) DO NOTHING", key.join(", ")),
         (Dialect::Sqlite | Dialect::Postgres, IfThere::Set { columns, guard }) => {
             let spoken = |text: &str| name_rows(text, |old| format!("{table}.{old}"), |new| format!("excluded.{new}"));
-            let sets: Vec<String> = columns.iter().map(|(column, value)| format!("{column} = {}", spoken(value))).collect();
+            let sets: Vec<String> =
+                columns.iter().map(|(column, value)| format!("{column} = {}", spoken(value))).collect();
             let guard = guard.map_or(String::new(), |guard| format!(" WHERE {}", spoken(guard)));
             format!(" ON CONFLICT ({}) DO UPDATE SET {}{guard}", key.join(", "), sets.join(", "))
         }
@@ -100,7 +101,9 @@ pub(crate) fn newest_of(dialect: Dialect, columns: &str, branches: &[String], li
     let ids: Vec<String> = match (dialect, branches) {
         (_, [one]) => return format!("SELECT {columns} FROM runs WHERE {one} ORDER BY id DESC LIMIT {limit}"),
         // Both merge ordered branches lazily.
-        (Dialect::Sqlite | Dialect::Postgres, _) => branches.iter().map(|b| format!("SELECT id FROM runs WHERE {b}")).collect(),
+        (Dialect::Sqlite | Dialect::Postgres, _) => {
+            branches.iter().map(|b| format!("SELECT id FROM runs WHERE {b}")).collect()
+        }
         // Does not: each branch is cut first.
         (Dialect::MySql, _) => {
             branches.iter().map(|b| format!("(SELECT id FROM runs WHERE {b} ORDER BY id DESC LIMIT {limit})")).collect()

@@ -41,7 +41,10 @@ impl StoreError {
         matches!(self, StoreError::Database(cause) if cause.outcome_unknown())
     }
 
-    pub(crate) fn unreadable(what: impl Into<String>, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub(crate) fn unreadable(
+        what: impl Into<String>,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
         StoreError::Unreadable { what: what.into(), cause: cause.into() }
     }
 }

@@ -13,8 +13,7 @@ pub(crate) mod list;
 
 pub use list::{JobCursor, JobFilter};
 
-const COLUMNS: &str =
-    "j.id, j.revision, j.namespace, j.name, j.document, j.created_at, j.updated_at, j.counts_from, j.seq, j.removed_seq";
+const COLUMNS: &str = "j.id, j.revision, j.namespace, j.name, j.document, j.created_at, j.updated_at, j.counts_from, j.seq, j.removed_seq";
 const LOAD_PAGE_ROWS: usize = 5_000;
 const CHANGES_PAGE_ROWS: usize = 5_000;
 /// A refusal whose cause has gone by the time it is looked for is tried again so often.
@@ -82,7 +81,13 @@ impl RawJob {
 
 impl Store {
     /// The id is the caller's, so that a creation whose answer was lost can be looked up.
-    pub async fn create_job(&self, document: JobDocument, id: JobId, now: Timestamp, actor: &Actor) -> Result<Job, StoreError> {
+    pub async fn create_job(
+        &self,
+        document: JobDocument,
+        id: JobId,
+        now: Timestamp,
+        actor: &Actor,
+    ) -> Result<Job, StoreError> {
         self.save(Change::Create { id, document }, now, actor).await
     }
 
@@ -106,13 +111,24 @@ impl Store {
     }
 
     /// Its revisions and runs stay readable by id; its name is free again.
-    pub async fn remove_job(&self, id: JobId, expected: Option<u64>, now: Timestamp, actor: &Actor) -> Result<(), StoreError> {
+    pub async fn remove_job(
+        &self,
+        id: JobId,
+        expected: Option<u64>,
+        now: Timestamp,
+        actor: &Actor,
+    ) -> Result<(), StoreError> {
         let change = Change::Remove { id, expected_revision: expected };
         self.apply(vec![change], now, actor).await.map(drop).map_err(|refused| refused.cause)
     }
 
     /// All changes in one transaction, or none. Removals take effect first, so that a freed name can be used again.
-    pub async fn apply(&self, changes: Vec<Change>, now: Timestamp, actor: &Actor) -> Result<Vec<Applied>, ChangeRefused> {
+    pub async fn apply(
+        &self,
+        changes: Vec<Change>,
+        now: Timestamp,
+        actor: &Actor,
+    ) -> Result<Vec<Applied>, ChangeRefused> {
         let whole = |cause| ChangeRefused { index: 0, cause };
         for _ in 0..APPLY_TRIES_MAX {
             let current = self.current_of(&changes).await.map_err(whole)?;
@@ -222,7 +238,9 @@ impl Store {
 /// Not by `removed_seq`, whose index would be taken and then sorted by id.
 pub(crate) fn load_page(after: &str) -> Statement {
     sql!(
-        format!("SELECT {COLUMNS} FROM jobs j WHERE j.id > ? AND j.removed_at IS NULL ORDER BY j.id LIMIT {LOAD_PAGE_ROWS}"),
+        format!(
+            "SELECT {COLUMNS} FROM jobs j WHERE j.id > ? AND j.removed_at IS NULL ORDER BY j.id LIMIT {LOAD_PAGE_ROWS}"
+        ),
         after
     )
 }

@@ -42,9 +42,21 @@ pub struct NodeChange {
     pub excluded: Option<bool>,
 }
 
-const COLUMN_NAMES: &[&str] =
-    &["id", "name", "labels", "weight", "slots", "draining", "excluded", "version", "incarnation", "first_seen", "removed_at"];
-const COLUMNS: &str = "id, name, labels, weight, slots, draining, excluded, version, incarnation, first_seen, removed_at";
+const COLUMN_NAMES: &[&str] = &[
+    "id",
+    "name",
+    "labels",
+    "weight",
+    "slots",
+    "draining",
+    "excluded",
+    "version",
+    "incarnation",
+    "first_seen",
+    "removed_at",
+];
+const COLUMNS: &str =
+    "id, name, labels, weight, slots, draining, excluded, version, incarnation, first_seen, removed_at";
 
 impl Store {
     /// A node introduces itself. One that is known keeps what people have set (labels, weight, slots, draining, excluded) and

@@ -47,8 +47,18 @@ impl Store {
     }
 
     fn append(&self, chunks: &[OutputChunk]) -> Step {
-        let columns =
-            ["run", "attempt", "seq", "stream", "byte_offset", "at", "dropped_bytes", "packed", "plain_bytes", "content"];
+        let columns = [
+            "run",
+            "attempt",
+            "seq",
+            "stream",
+            "byte_offset",
+            "at",
+            "dropped_bytes",
+            "packed",
+            "plain_bytes",
+            "content",
+        ];
         let text = insert("output_chunks", &columns, chunks.len())
             + &if_there(self.dialect(), "output_chunks", &["run", "attempt", "seq"], &IfThere::Keep);
         let mut args = Vec::with_capacity(chunks.len() * columns.len());

@@ -37,7 +37,12 @@ pub struct StoreFacts {
 
 impl Store {
     /// `namespaces` None: all. Days from that of `from` up to that of `to`, both included.
-    pub async fn overview(&self, namespaces: Option<&[String]>, from: Timestamp, to: Timestamp) -> Result<Overview, StoreError> {
+    pub async fn overview(
+        &self,
+        namespaces: Option<&[String]>,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Overview, StoreError> {
         let (within, names) = within(namespaces);
         let text = format!("SELECT COUNT(*), COALESCE(SUM(enabled), 0) FROM jobs WHERE removed_seq = 0{within}");
         let jobs = self.read(Statement { sql: text.into(), args: names.clone() }).await?;
@@ -90,6 +95,8 @@ fn within(namespaces: Option<&[String]>) -> (String, Vec<Value>) {
     match namespaces {
         None => (String::new(), Vec::new()),
         Some([]) => (" AND 1 = 0".to_owned(), Vec::new()),
-        Some(namespaces) => (format!(" AND namespace IN ({})", marks(namespaces.len())), namespaces.iter().map(word).collect()),
+        Some(namespaces) => {
+            (format!(" AND namespace IN ({})", marks(namespaces.len())), namespaces.iter().map(word).collect())
+        }
     }
 }

@@ -63,7 +63,8 @@ async fn pages_of_jobs_are_ranges_of_an_index() {
     for labels in [vec![], vec![("k".to_owned(), "v".to_owned())], vec![("k".to_owned(), "v".to_owned()); 2]] {
         for q in [None, Some("x".to_owned())] {
             for within in [Within::All(&after), Within::One("a", "b")] {
-                let filter = JobFilter { labels: labels.clone(), q: q.clone(), enabled: Some(true), ..Default::default() };
+                let filter =
+                    JobFilter { labels: labels.clone(), q: q.clone(), enabled: Some(true), ..Default::default() };
                 plans.check(page(&filter, within, 51)).await;
             }
         }

@@ -83,13 +83,16 @@ impl Store {
         let bound = word(RunId::first_at(before));
         let places: Vec<(&str, Vec<Value>)> = match namespaces {
             None => vec![("", vec![])],
-            Some(namespaces) => namespaces.iter().map(|namespace| (" AND namespace = ?", vec![word(namespace)])).collect(),
+            Some(namespaces) => {
+                namespaces.iter().map(|namespace| (" AND namespace = ?", vec![word(namespace)])).collect()
+            }
         };
         let mut deleted = 0;
         for (place, namespace) in &places {
             for state in RunState::ALL.into_iter().filter(|state| state.is_ended()) {
-                let text =
-                    format!("SELECT id FROM runs WHERE state = ? AND id < ?{place} ORDER BY id LIMIT {RUNS_PER_TRANSACTION}");
+                let text = format!(
+                    "SELECT id FROM runs WHERE state = ? AND id < ?{place} ORDER BY id LIMIT {RUNS_PER_TRANSACTION}"
+                );
                 loop {
                     let args = [vec![word(state), bound.clone()], namespace.clone()].concat();
                     let ids = ids(&self.read(Statement { sql: text.clone().into(), args }).await?)?;

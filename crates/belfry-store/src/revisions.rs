@@ -16,7 +16,12 @@ pub struct Revision {
 
 impl Store {
     /// Newest first, those before `cursor`.
-    pub async fn job_revisions(&self, job: JobId, cursor: Option<u64>, limit: usize) -> Result<Page<Revision, u64>, StoreError> {
+    pub async fn job_revisions(
+        &self,
+        job: JobId,
+        cursor: Option<u64>,
+        limit: usize,
+    ) -> Result<Page<Revision, u64>, StoreError> {
         let before = cursor.map_or(Value::Int(i64::MAX), Value::from);
         let text = "SELECT revision, at, author, document FROM job_revisions WHERE job = ? AND revision < ? \
                     ORDER BY revision DESC LIMIT ?";

@@ -62,25 +62,28 @@ impl RunFilter {
             }));
         } else if let Some(node) = self.node {
             let states = if states.is_empty() { all_states() } else { states };
-            let branch =
-                |state: &RunState| Branch::default().equal("node", word(node)).equal("state", word(state)).within(&namespaces);
+            let branch = |state: &RunState| {
+                Branch::default().equal("node", word(node)).equal("state", word(state)).within(&namespaces)
+            };
             branches.extend(states.iter().map(branch));
         } else {
-            let spread =
-                namespaces.as_ref().map_or(0, |n| n.len() * if states.is_empty() { RunState::ALL.len() } else { states.len() });
+            let spread = namespaces
+                .as_ref()
+                .map_or(0, |n| n.len() * if states.is_empty() { RunState::ALL.len() } else { states.len() });
             match &namespaces {
                 Some(namespaces) if spread <= BRANCHES_MAX => {
                     let states = if states.is_empty() { all_states() } else { states };
                     for namespace in namespaces {
-                        let branch =
-                            |state: &RunState| Branch::default().equal("namespace", word(namespace)).equal("state", word(state));
+                        let branch = |state: &RunState| {
+                            Branch::default().equal("namespace", word(namespace)).equal("state", word(state))
+                        };
                         branches.extend(states.iter().map(branch));
                     }
                 }
                 _ if states.is_empty() => branches.push(Branch::default().within(&namespaces)),
-                _ => {
-                    branches.extend(states.iter().map(|state| Branch::default().equal("state", word(state)).within(&namespaces)))
-                }
+                _ => branches.extend(
+                    states.iter().map(|state| Branch::default().equal("state", word(state)).within(&namespaces)),
+                ),
             }
         }
         if branches.is_empty() {

@@ -63,7 +63,8 @@ impl Store {
     fn remember_keys(&self, runs: &[&Run]) -> Step {
         let text = insert("run_keys", &["job", "key_hash", "run"], runs.len())
             + &if_there(self.dialect(), "run_keys", &["job", "key_hash"], &IfThere::Keep);
-        let row = |run: &&Run| [word(run.job), SecretHash::of(run.trigger.key().unwrap_or_default()).into(), word(run.id)];
+        let row =
+            |run: &&Run| [word(run.job), SecretHash::of(run.trigger.key().unwrap_or_default()).into(), word(run.id)];
         Statement { sql: text.into(), args: runs.iter().flat_map(row).collect() }.anything()
     }
 
@@ -74,7 +75,8 @@ impl Store {
 
     /// The run that a manual trigger with this key has made.
     pub async fn run_by_key(&self, job: JobId, key: &str) -> Result<Option<Run>, StoreError> {
-        let text = format!("SELECT {COLUMNS} FROM runs WHERE id = (SELECT run FROM run_keys WHERE job = ? AND key_hash = ?)");
+        let text =
+            format!("SELECT {COLUMNS} FROM runs WHERE id = (SELECT run FROM run_keys WHERE job = ? AND key_hash = ?)");
         self.read(sql!(text, word(job), SecretHash::of(key))).await?.first().map(run_from).transpose()
     }
 
@@ -120,7 +122,10 @@ impl Store {
     }
 
     pub async fn last_ended_run_of_job(&self, job: JobId) -> Result<Option<Run>, StoreError> {
-        let text = format!("SELECT {COLUMNS} FROM runs WHERE job = ? AND state IN ({}) ORDER BY id DESC LIMIT 1", ended_states());
+        let text = format!(
+            "SELECT {COLUMNS} FROM runs WHERE job = ? AND state IN ({}) ORDER BY id DESC LIMIT 1",
+            ended_states()
+        );
         self.read(sql!(text, word(job))).await?.first().map(run_from).transpose()
     }
 

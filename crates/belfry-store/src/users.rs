@@ -52,7 +52,11 @@ impl Store {
             )
             .touching(1),
         ];
-        steps.extend(audit::rows(actor, now, &[Deed::new("user.create", &new.name).detail(json!({"grants": new.grants}))]));
+        steps.extend(audit::rows(
+            actor,
+            now,
+            &[Deed::new("user.create", &new.name).detail(json!({"grants": new.grants}))],
+        ));
         match self.try_write(steps).await? {
             Written::Done(_) => Ok(User {
                 name: new.name,
@@ -78,7 +82,13 @@ impl Store {
     }
 
     /// A new password, or disabling, ends the user's sessions in the same transaction.
-    pub async fn update_user(&self, name: &str, change: UserChange, now: Timestamp, actor: &Actor) -> Result<User, StoreError> {
+    pub async fn update_user(
+        &self,
+        name: &str,
+        change: UserChange,
+        now: Timestamp,
+        actor: &Actor,
+    ) -> Result<User, StoreError> {
         let mut steps = vec![
             sql!(
                 "UPDATE users SET password_hash = COALESCE(?, password_hash), grants = COALESCE(?, grants), \
@@ -92,15 +102,15 @@ impl Store {
             )
             .touching(1),
         ];
-        let may_end_an_admin = change.disabled == Some(true) || change.grants.as_ref().is_some_and(|grants| !is_admin(grants));
+        let may_end_an_admin =
+            change.disabled == Some(true) || change.grants.as_ref().is_some_and(|grants| !is_admin(grants));
         if may_end_an_admin {
             steps.push(an_admin_is_left());
         }
         if change.password_hash.is_some() || change.disabled == Some(true) {
             steps.push(sql!("DELETE FROM sessions WHERE owner = ?", name).anything());
         }
-        let detail =
-            json!({"grants": change.grants, "disabled": change.disabled, "password": change.password_hash.map(|_| "changed")});
+        let detail = json!({"grants": change.grants, "disabled": change.disabled, "password": change.password_hash.map(|_| "changed")});
         steps.extend(audit::rows(actor, now, &[Deed::new("user.update", name).detail(detail)]));
         self.write_keeping_an_admin(steps).await?;
         self.user(name).await?.ok_or(StoreError::NotFound)

@@ -217,6 +217,7 @@ pub(super) fn descendants_of_run(seen: &Processes, tag: &RunTag, roots: &HashMap
 }
 
 /// For when the agent is gone: stops and kills whatever descends from this process, until nothing does.
+#[expect(clippy::disallowed_methods, reason = "the zygote has one thread and no runtime")]
 pub(super) fn end_all_descendants() {
     let me = std::process::id() as i32;
     let mut pause = Duration::from_micros(500);

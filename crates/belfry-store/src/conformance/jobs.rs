@@ -20,7 +20,9 @@ pub async fn a_name_is_held_by_one_living_job(store: Store) {
     let mut racing = JoinSet::new();
     for number in 10..18 {
         let store = store.clone();
-        racing.spawn(async move { store.create_job(document("shop", "race"), job_id(number), at(1), &ann()).await.is_ok() });
+        racing.spawn(
+            async move { store.create_job(document("shop", "race"), job_id(number), at(1), &ann()).await.is_ok() },
+        );
     }
     assert_eq!(racing.join_all().await.into_iter().filter(|won| *won).count(), 1);
 }
@@ -115,7 +117,8 @@ pub async fn apply_reuses_a_name_that_it_frees(store: Store) {
         Change::Create { id: job_id(4), document: document("default", "x") },
     ];
     assert_eq!(store.apply(twice, at(1), &ann()).await.unwrap_err().index, 1);
-    let many = (100..400).map(|n| Change::Create { id: job_id(n), document: document("many", &format!("j{n}")) }).collect();
+    let many =
+        (100..400).map(|n| Change::Create { id: job_id(n), document: document("many", &format!("j{n}")) }).collect();
     assert_eq!(store.apply(many, at(1), &ann()).await.unwrap().len(), 300);
 }
 
@@ -232,7 +235,10 @@ pub async fn lists_filter_by_namespace_text_label_and_state(store: Store) {
     assert_eq!(found(JobFilter { q: Some("1_0".into()), ..Default::default() }).await, [""; 0]);
     assert_eq!(found(JobFilter { q: Some("shop/p".into()), ..Default::default() }).await, ["paused"]);
     assert_eq!(found(JobFilter { enabled: Some(true), ..Default::default() }).await, ["x", "backup"]);
-    assert_eq!(found(JobFilter { labels: vec![label("team", "db")], ..Default::default() }).await, ["backup", "paused"]);
+    assert_eq!(
+        found(JobFilter { labels: vec![label("team", "db")], ..Default::default() }).await,
+        ["backup", "paused"]
+    );
     assert_eq!(
         found(JobFilter { labels: vec![label("team", "db"), label("zone", "a")], ..Default::default() }).await,
         ["backup"]
@@ -244,7 +250,8 @@ pub async fn lists_filter_by_namespace_text_label_and_state(store: Store) {
 }
 
 pub async fn a_cold_start_loads_every_living_job(store: Store) {
-    let many = (0..6_000).map(|n| Change::Create { id: job_id(n), document: document("many", &format!("j{n}")) }).collect();
+    let many =
+        (0..6_000).map(|n| Change::Create { id: job_id(n), document: document("many", &format!("j{n}")) }).collect();
     store.apply(many, at(0), &ann()).await.unwrap();
     store.remove_job(job_id(3), None, at(1), &ann()).await.unwrap();
     let mut raw = Vec::new();

@@ -28,7 +28,8 @@ pub async fn a_node_keeps_what_people_set(store: Store) {
     assert_eq!((set.weight, set.slots, set.draining, set.excluded), (7, Some(4), true, false));
     (node.name, node.version, node.incarnation) = ("db1.new".into(), "0.2.0".into(), Incarnation(3));
     store.upsert_node(&node).await.unwrap();
-    let known = NodeRecord { name: node.name.clone(), version: node.version.clone(), incarnation: node.incarnation, ..set };
+    let known =
+        NodeRecord { name: node.name.clone(), version: node.version.clone(), incarnation: node.incarnation, ..set };
     assert_eq!(store.list_nodes().await.unwrap(), [known]);
     let unlimited = NodeChange { slots: Some(None), ..Default::default() };
     assert_eq!(store.update_node(node.id, unlimited, at(1), &ann()).await.unwrap().slots, None);

@@ -7,8 +7,14 @@ use crate::{OutputChunk, Store, Stream};
 
 pub async fn output_is_kept_byte_for_byte(store: Store) {
     let every_byte: Vec<u8> = (0..=255).collect();
-    let contents =
-        [vec![], b"hi\n".to_vec(), every_byte.clone(), every_byte.repeat(300), vec![0; 200_000], vec![0xff, 0xfe, 0x80]];
+    let contents = [
+        vec![],
+        b"hi\n".to_vec(),
+        every_byte.clone(),
+        every_byte.repeat(300),
+        vec![0; 200_000],
+        vec![0xff, 0xfe, 0x80],
+    ];
     let chunks: Vec<OutputChunk> = contents.into_iter().enumerate().map(|(i, bytes)| chunk(i as u64, bytes)).collect();
     store.append_output(&chunks).await.unwrap();
     assert_eq!(store.read_output(run(), 1, 0, usize::MAX).await.unwrap(), chunks);
@@ -43,5 +49,14 @@ fn run() -> RunId {
 
 fn chunk(seq: u64, bytes: Vec<u8>) -> OutputChunk {
     let stream = if seq.is_multiple_of(2) { Stream::Stdout } else { Stream::Stderr };
-    OutputChunk { run: run(), attempt: 1, seq, stream, offset: seq * 10, at: at(seq as i64), bytes, dropped_bytes: seq % 3 }
+    OutputChunk {
+        run: run(),
+        attempt: 1,
+        seq,
+        stream,
+        offset: seq * 10,
+        at: at(seq as i64),
+        bytes,
+        dropped_bytes: seq % 3,
+    }
 }

@@ -50,7 +50,10 @@ pub async fn runs_go_by_count_and_the_newest_stay(store: Store) {
     store.record_runs(&days(job_id(9), 40)).await.unwrap();
     store.remove_job(job_id(2), None, at(1), &ann()).await.unwrap();
     prune(&store, RetentionRules { age: None, runs: Some(7) }).await;
-    assert_eq!([left(&store, job_id(1)).await, left(&store, job_id(2)).await, left(&store, job_id(3)).await], [7, 3, 0]);
+    assert_eq!(
+        [left(&store, job_id(1)).await, left(&store, job_id(2)).await, left(&store, job_id(3)).await],
+        [7, 3, 0]
+    );
     assert_eq!(left(&store, job_id(9)).await, 7, "also of a job that the store does not know");
     assert_eq!(store.last_run_of_job(job_id(2)).await.unwrap().unwrap().planned, at(39 * DAY));
     prune(&store, RetentionRules { age: None, runs: None }).await;

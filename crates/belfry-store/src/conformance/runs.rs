@@ -29,8 +29,14 @@ pub async fn a_run_comes_back_as_it_was_recorded(store: Store) {
 }
 
 pub async fn a_record_never_goes_back(store: Store) {
-    let forward =
-        [RunState::Claimed, RunState::Dispatched, RunState::Running, RunState::Waiting, RunState::Lost, RunState::Failed];
+    let forward = [
+        RunState::Claimed,
+        RunState::Dispatched,
+        RunState::Running,
+        RunState::Waiting,
+        RunState::Lost,
+        RunState::Failed,
+    ];
     let steps: Vec<Run> = forward.into_iter().map(|state| run(job_id(1), 1, state)).collect();
     for (i, step) in steps.iter().enumerate() {
         store.record_runs(std::slice::from_ref(step)).await.unwrap();
@@ -100,7 +106,8 @@ pub async fn pages_visit_each_run_once_while_runs_are_inserted(store: Store) {
     ];
     for (round, mut filter) in filters.into_iter().enumerate() {
         let everything = RunFilter { limit: 100_000, ..filter.clone() };
-        let before: BTreeSet<RunId> = store.list_runs(&everything).await.unwrap().items.iter().map(|run| run.id).collect();
+        let before: BTreeSet<RunId> =
+            store.list_runs(&everything).await.unwrap().items.iter().map(|run| run.id).collect();
         let mut seen = Vec::new();
         filter.limit = 9;
         loop {
@@ -153,7 +160,8 @@ pub async fn filters_find_exactly_what_matches(store: Store) {
     }
     let nothing = RunFilter { namespaces: Some(vec![]), limit: 9, ..Default::default() };
     assert!(store.list_runs(&nothing).await.unwrap().items.is_empty());
-    let many = RunFilter { namespaces: Some((0..50).map(|n| format!("ns{n}")).collect()), limit: 1_000, ..Default::default() };
+    let many =
+        RunFilter { namespaces: Some((0..50).map(|n| format!("ns{n}")).collect()), limit: 1_000, ..Default::default() };
     assert_eq!(store.list_runs(&many).await.unwrap().items.len(), 400);
 }
 
@@ -182,7 +190,8 @@ pub async fn counts_equal_a_recount(store: Store) {
     }
     assert_eq!(counted(&store).await, recount);
     let overview = store.overview(Some(&["ns1".to_owned()]), at(0), at(86_400 * 10)).await.unwrap();
-    let in_ns1 = |open: bool| runs.iter().filter(|run| run.namespace == "ns1" && run.state.is_ended() != open).count() as u64;
+    let in_ns1 =
+        |open: bool| runs.iter().filter(|run| run.namespace == "ns1" && run.state.is_ended() != open).count() as u64;
     assert_eq!(overview.open.iter().map(|(_, n)| n).sum::<u64>(), in_ns1(true));
     assert_eq!(overview.days.iter().map(|day| day.runs).sum::<u64>(), in_ns1(false));
     let facts = store.store_facts().await.unwrap();
@@ -207,7 +216,8 @@ pub async fn recent_states_are_the_newest_of_each_job(store: Store) {
 /// Jobs, nodes, states and namespaces that vary with the second.
 fn some_run(second: i64) -> Run {
     let n = second.unsigned_abs();
-    let state = [RunState::Succeeded, RunState::Failed, RunState::Lost, RunState::Running, RunState::Skipped][(n % 5) as usize];
+    let state =
+        [RunState::Succeeded, RunState::Failed, RunState::Lost, RunState::Running, RunState::Skipped][(n % 5) as usize];
     let mut run = run(job_id(u128::from(n % 4)), second, state);
     run.node = (!n.is_multiple_of(7)).then(|| NodeId::from_u128(u128::from(n % 3)));
     run.namespace = format!("ns{}", n % 4);

@@ -72,8 +72,9 @@ pub async fn a_secret_is_good_until_it_expires_or_its_user_is_disabled(store: St
 pub async fn a_new_password_ends_sessions(store: Store) {
     user(&store, "root", Role::Admin).await;
     let login = async |secret: &str| store.create_session(SecretHash::of(secret), "root", at(0), at(100), &ann()).await;
-    let who =
-        async |secret: &str, second| store.session_user(SecretHash::of(secret), at(second)).await.unwrap().map(|user| user.name);
+    let who = async |secret: &str, second| {
+        store.session_user(SecretHash::of(secret), at(second)).await.unwrap().map(|user| user.name)
+    };
     login("s1").await.unwrap();
     assert_eq!(who("s1", 99).await.as_deref(), Some("root"));
     assert_eq!(who("s1", 100).await, None);

@@ -38,14 +38,17 @@ pub(super) fn id_of(change: &Change) -> JobId {
 
 pub(super) fn wanted_name(change: &Change) -> Option<(&str, &str)> {
     match change {
-        Change::Create { document, .. } | Change::Update { document, .. } => Some((&document.namespace, &document.name)),
+        Change::Create { document, .. } | Change::Update { document, .. } => {
+            Some((&document.namespace, &document.name))
+        }
         Change::Remove { .. } => None,
     }
 }
 
 /// The first change that cannot be made.
 pub(super) fn refusal(changes: &[Change], current: &Current) -> Option<ChangeRefused> {
-    let freed: HashSet<JobId> = changes.iter().filter(|change| matches!(change, Change::Remove { .. })).map(id_of).collect();
+    let freed: HashSet<JobId> =
+        changes.iter().filter(|change| matches!(change, Change::Remove { .. })).map(id_of).collect();
     let mut taken: HashSet<(&str, &str)> = HashSet::new();
     let mut touched: HashSet<JobId> = HashSet::new();
     changes.iter().enumerate().find_map(|(index, change)| {
@@ -67,7 +70,8 @@ pub(super) fn refusal(changes: &[Change], current: &Current) -> Option<ChangeRef
                 .then(|| StoreError::NameTaken { name: format!("{namespace}/{name}") })
         };
         let twice = !touched.insert(id);
-        let cause = cause.or_else(|| twice.then(|| StoreError::Conflict { revision: held.unwrap_or(0) })).or_else(name_taken);
+        let cause =
+            cause.or_else(|| twice.then(|| StoreError::Conflict { revision: held.unwrap_or(0) })).or_else(name_taken);
         cause.map(|cause| ChangeRefused { index, cause })
     })
 }
@@ -82,18 +86,27 @@ fn stale(held: Option<u64>, expected: Option<u64>) -> Option<StoreError> {
 
 pub(super) fn plan(changes: &[Change], current: &Current, now: Timestamp, actor: &Actor) -> Plan {
     // The counter's row is locked until the commit, so change numbers appear in their order and a follower misses none.
-    let mut steps =
-        vec![sql!("UPDATE counters SET value = value + ? WHERE name = 'job_changes'", changes.len() as u64).touching(1)];
+    let mut steps = vec![
+        sql!("UPDATE counters SET value = value + ? WHERE name = 'job_changes'", changes.len() as u64).touching(1),
+    ];
     let (mut removals, mut updates, mut created) = (Vec::new(), Vec::new(), Vec::new());
     let (mut applied, mut deeds, mut saved) = (Vec::new(), Vec::new(), Vec::new());
     for (index, change) in changes.iter().enumerate() {
         let seq_back = (changes.len() - 1 - index) as u64;
         match change {
             Change::Create { id, document } => {
-                let job =
-                    Job { id: *id, revision: 1, document: document.clone(), created_at: now, updated_at: now, counts_from: now };
+                let job = Job {
+                    id: *id,
+                    revision: 1,
+                    document: document.clone(),
+                    created_at: now,
+                    updated_at: now,
+                    counts_from: now,
+                };
                 deeds.push(
-                    Deed::new("job.create", document.full_name()).within(&document.namespace).detail(json!({"revision": 1})),
+                    Deed::new("job.create", document.full_name())
+                        .within(&document.namespace)
+                        .detail(json!({"revision": 1})),
                 );
                 created.push((job.clone(), seq_back));
                 saved.push(job.clone());
@@ -118,7 +131,9 @@ pub(super) fn plan(changes: &[Change], current: &Current, now: Timestamp, actor:
             Change::Remove { id, expected_revision } => {
                 let old = &current.living[id];
                 let detail = json!({"revision": old.revision});
-                deeds.push(Deed::new("job.remove", old.document.full_name()).within(&old.document.namespace).detail(detail));
+                deeds.push(
+                    Deed::new("job.remove", old.document.full_name()).within(&old.document.namespace).detail(detail),
+                );
                 removals.push(remove(*id, *expected_revision, seq_back, now));
                 applied.push(Applied::Removed(*id));
             }
@@ -139,8 +154,9 @@ pub(super) fn plan(changes: &[Change], current: &Current, now: Timestamp, actor:
     }));
     steps.extend(pieces(&saved).map(|piece| {
         let text = insert("job_revisions", &["job", "revision", "at", "author", "document"], piece.len());
-        let row =
-            |job: &Job| [word(job.id), job.revision.into(), ms(now).into(), word(&actor.name), to_json(&job.document).into()];
+        let row = |job: &Job| {
+            [word(job.id), job.revision.into(), ms(now).into(), word(&actor.name), to_json(&job.document).into()]
+        };
         Statement { sql: text.into(), args: piece.iter().flat_map(row).collect() }.anything()
     }));
     steps.extend(audit::rows(actor, now, &deeds));
@@ -212,7 +228,9 @@ fn remove(id: JobId, expected_revision: Option<u64>, seq_back: u64, now: Timesta
 
 fn label_rows(job: &Job) -> impl Iterator<Item = [Value; 5]> + '_ {
     let doc = &job.document;
-    doc.labels.iter().map(move |(label, value)| [word(job.id), word(label), word(value), word(&doc.namespace), word(&doc.name)])
+    doc.labels
+        .iter()
+        .map(move |(label, value)| [word(job.id), word(label), word(value), word(&doc.namespace), word(&doc.name)])
 }
 
 fn retention_age(doc: &JobDocument) -> Value {
@@ -231,7 +249,8 @@ fn changed_fields(old: &JobDocument, new: &JobDocument) -> Vec<String> {
         _ => serde_json::Map::new(),
     };
     let (old, new) = (fields(old), fields(new));
-    let mut changed: Vec<String> = old.keys().chain(new.keys()).filter(|key| old.get(*key) != new.get(*key)).cloned().collect();
+    let mut changed: Vec<String> =
+        old.keys().chain(new.keys()).filter(|key| old.get(*key) != new.get(*key)).cloned().collect();
     changed.sort();
     changed.dedup();
     changed

@@ -51,7 +51,8 @@ impl Store {
             }
         }
         let jobs = rows.into_iter().map(|row| raw(row)?.parse()).collect::<Result<Vec<_>, _>>()?;
-        let place = |job: &Job| JobCursor { namespace: job.document.namespace.clone(), name: job.document.name.clone() };
+        let place =
+            |job: &Job| JobCursor { namespace: job.document.namespace.clone(), name: job.document.name.clone() };
         Ok(Page::of(jobs, filter.limit, place))
     }
 }
