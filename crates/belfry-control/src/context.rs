@@ -1,0 +1,177 @@
+//! What every part of a server shares.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use belfry_coord::{Clock, Coordinator};
+use belfry_core::run::Run;
+use belfry_core::{RunId, ServerId, ShardId, Timestamp};
+use belfry_store::Store;
+use tokio::sync::mpsc;
+
+use crate::gateway::Sessions;
+use crate::heartbeats::Carrier;
+use crate::live::Live;
+use crate::nodes::Nodes;
+use crate::recorder::Recorder;
+use crate::shard::ShardMessage;
+use crate::tasks::Tasks;
+use crate::view::{Health, ShardView};
+
+/// Few knobs; each has a safe default.
+#[derive(Clone, Debug)]
+pub struct ControlConfig {
+    /// How long a party may be silent before it is held dead. Default 10s, at least 2s.
+    pub ttl: Duration,
+    /// A node whose clock is further off gets no work. Default 2s.
+    pub max_clock_skew: Duration,
+    /// What agents must present; none when only the agent of this process connects.
+    pub agent_credential: Option<String>,
+    /// Ended runs of jobs without their own `retention.age` are removed after this. Default 30d.
+    pub retention_age: Duration,
+    /// … and beyond so many a job. Default 10,000.
+    pub retention_runs: u32,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(10),
+            max_clock_skew: Duration::from_secs(2),
+            agent_credential: None,
+            retention_age: Duration::from_secs(30 * 86_400),
+            retention_runs: 10_000,
+        }
+    }
+}
+
+pub struct Context {
+    pub config: ControlConfig,
+    pub server: ServerId,
+    pub started_at: Timestamp,
+    pub coordinator: Arc<dyn Coordinator>,
+    pub clock: Arc<dyn Clock>,
+    pub store: Store,
+    pub nodes: Nodes,
+    pub sessions: Sessions,
+    pub carrier: Carrier,
+    pub recorder: Recorder,
+    pub live: Live,
+    pub open: OpenRuns,
+    pub shards: Shards,
+    pub tasks: Tasks,
+    pub leader: AtomicBool,
+    pub coordinator_health: HealthMark,
+    pub store_health: HealthMark,
+    /// Set once: nothing new is claimed any more.
+    pub stopping: AtomicBool,
+}
+
+impl Context {
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// The runs that this server owns and that have not been closed, as fresh as they are.
+#[derive(Debug, Default)]
+pub struct OpenRuns(RwLock<HashMap<RunId, Arc<Run>>>);
+
+impl OpenRuns {
+    pub fn get(&self, run: RunId) -> Option<Arc<Run>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&run).cloned()
+    }
+
+    pub fn put(&self, run: Arc<Run>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(run.id, run);
+    }
+
+    pub fn remove(&self, run: RunId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&run);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// The owned shards' inboxes and what they last said of themselves.
+#[derive(Debug, Default)]
+pub struct Shards {
+    inboxes: RwLock<HashMap<ShardId, mpsc::Sender<ShardMessage>>>,
+    views: Mutex<HashMap<ShardId, ShardView>>,
+}
+
+impl Shards {
+    pub fn open(&self, shard: ShardId, inbox: mpsc::Sender<ShardMessage>) {
+        self.inboxes.write().unwrap_or_else(PoisonError::into_inner).insert(shard, inbox);
+    }
+
+    pub fn close(&self, shard: ShardId) {
+        self.inboxes.write().unwrap_or_else(PoisonError::into_inner).remove(&shard);
+        self.views.lock().unwrap_or_else(PoisonError::into_inner).remove(&shard);
+    }
+
+    pub fn inbox(&self, shard: ShardId) -> Option<mpsc::Sender<ShardMessage>> {
+        self.inboxes.read().unwrap_or_else(PoisonError::into_inner).get(&shard).cloned()
+    }
+
+    pub fn all(&self) -> Vec<(ShardId, mpsc::Sender<ShardMessage>)> {
+        self.inboxes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|(id, inbox)| (*id, inbox.clone()))
+            .collect()
+    }
+
+    pub fn show(&self, view: ShardView) {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner).insert(view.shard, view);
+    }
+
+    pub fn views(&self) -> Vec<ShardView> {
+        let mut views: Vec<_> = self.views.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        views.sort_by_key(|view| view.shard);
+        views
+    }
+}
+
+/// Whether something that the server needs answers; logs the change once.
+#[derive(Debug)]
+pub struct HealthMark {
+    what: &'static str,
+    state: Mutex<Option<(Timestamp, String)>>,
+}
+
+impl HealthMark {
+    pub fn new(what: &'static str) -> Self {
+        Self { what, state: Mutex::default() }
+    }
+
+    pub fn ok(&self) {
+        if self.state.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+            tracing::info!("the {} answers again", self.what);
+        }
+    }
+
+    pub fn away(&self, now: Timestamp, message: impl std::fmt::Display) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_none() {
+            tracing::warn!("the {} does not answer: {message}; trying again until it does", self.what);
+            *state = Some((now, message.to_string()));
+        }
+    }
+
+    pub fn get(&self) -> Health {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Health::Ok,
+            Some((since, message)) => Health::Away { since: *since, message: message.clone() },
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A server's scheduling part: started, asked, stopped. What the API uses; everything else of this crate is behind it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use belfry_coord::{Clock, Coordinator, Guard, Pulse, PulseError, Write, keys};
+use belfry_core::run::Run;
+use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId, Timestamp};
+use belfry_proto::session::{Farewell, FromAgent, ToAgent};
+use belfry_store::Store;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+
+use crate::context::{Context, ControlConfig, HealthMark, OpenRuns, Shards};
+use crate::error::ControlError;
+use crate::feed::Feed;
+use crate::gateway::{self, Sessions};
+use crate::live::Live;
+use crate::nodes::Nodes;
+use crate::seats::Seats;
+use crate::shard::ShardMessage;
+use crate::tasks::Tasks;
+use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView};
+use crate::{grpc, heartbeats, leader};
+
+/// Cheap to clone; all clones are the same server.
+#[derive(Clone)]
+pub struct Control {
+    context: Arc<Context>,
+    feed: Feed,
+    stop: Arc<Mutex<Option<Stop>>>,
+}
+
+struct Stop {
+    seats: oneshot::Sender<()>,
+    pulse: oneshot::Sender<()>,
+    given_back: oneshot::Receiver<()>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the server's heartbeat could not be started")]
+    Pulse(#[source] PulseError),
+    #[error("the nodes could not be read from the store")]
+    Store(#[source] belfry_store::StoreError),
+}
+
+impl Control {
+    /// Answers when this server has looked at the seats once and holds its share of what is vacant.
+    pub async fn start(
+        config: ControlConfig,
+        server: ServerId,
+        coordinator: Arc<dyn Coordinator>,
+        store: Store,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StartError> {
+        let info = serde_json::json!({ "version": env!("CARGO_PKG_VERSION") });
+        let pulse = Pulse::start(coordinator.clone(), clock.clone(), keys::server(server), config.ttl, info)
+            .await
+            .map_err(StartError::Pulse)?;
+        let context = Arc::new(Context {
+            config,
+            server,
+            started_at: clock.now(),
+            coordinator,
+            clock,
+            nodes: Nodes::default(),
+            sessions: Sessions::default(),
+            carrier: heartbeats::Carrier::default(),
+            recorder: Default::default(),
+            live: Live::default(),
+            open: OpenRuns::default(),
+            shards: Shards::default(),
+            tasks: Tasks::default(),
+            leader: AtomicBool::new(false),
+            coordinator_health: HealthMark::new("coordinator"),
+            store_health: HealthMark::new("store"),
+            stopping: AtomicBool::new(false),
+            store,
+        });
+        context.nodes.known(context.store.list_nodes().await.map_err(StartError::Store)?);
+        let (stop_seats, seats_stopped) = oneshot::channel();
+        let (stop_pulse, pulse_stopped) = oneshot::channel();
+        let (first, looked) = oneshot::channel();
+        let (done, given_back) = oneshot::channel();
+        let spawn =
+            |name, future: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| context.tasks.spawn(name, future);
+        spawn("heartbeat", Box::pin(keep_pulse(pulse, pulse_stopped)));
+        let shared = context.clone();
+        spawn("recorder", Box::pin(async move { shared.recorder.write_all(&shared).await }));
+        let shared = context.clone();
+        spawn("heartbeats of agents", Box::pin(async move { heartbeats::carry_all(&shared).await }));
+        spawn("chores", Box::pin(leader::chores(context.clone())));
+        let feed = Feed::start(context.clone());
+        let seats = Seats::new(context.clone(), feed.clone());
+        spawn(
+            "seats",
+            Box::pin(async move {
+                seats.keep(first, seats_stopped).await;
+                let _ = done.send(());
+            }),
+        );
+        let _ = looked.await;
+        let stop = Stop { seats: stop_seats, pulse: stop_pulse, given_back };
+        Ok(Self { context, feed, stop: Arc::new(Mutex::new(Some(stop))) })
+    }
+
+    /// The session of an agent in this process.
+    pub fn connect_local(&self, orders: mpsc::Sender<ToAgent>, reports: mpsc::Receiver<FromAgent>) {
+        let context = self.context.clone();
+        self.context.tasks.spawn("local agent", async move {
+            if let Err(refused) = gateway::serve(context, ReceiverStream::new(reports), orders).await {
+                tracing::error!("the agent of this process was not admitted: {refused}");
+            }
+        });
+    }
+
+    /// Serves agents of other processes. Answers the address that is listened on.
+    pub async fn listen_for_agents(&self, address: SocketAddr) -> std::io::Result<SocketAddr> {
+        let listener = tokio::net::TcpListener::bind(address).await?;
+        let bound = listener.local_addr()?;
+        let service = grpc::SessionService::server(self.context.clone());
+        self.context.tasks.spawn("agent listener", async move {
+            let server = tonic::transport::Server::builder()
+                .http2_keepalive_interval(Some(std::time::Duration::from_secs(5)))
+                .http2_keepalive_timeout(Some(std::time::Duration::from_secs(5)))
+                .add_service(service);
+            if let Err(cause) = server.serve_with_incoming(TcpListenerStream::new(listener)).await {
+                tracing::error!("the listener for agents ended: {}", crate::chain(&cause));
+            }
+        });
+        Ok(bound)
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.context.now()
+    }
+
+    pub fn live(&self) -> &Live {
+        &self.context.live
+    }
+
+    /// Fresher than the store, for runs that have not been closed.
+    pub fn open_run(&self, run: RunId) -> Option<Run> {
+        self.context.open.get(run).map(|run| (*run).clone())
+    }
+
+    pub fn nodes(&self) -> Vec<NodeView> {
+        self.context.nodes.views()
+    }
+
+    pub fn cluster(&self) -> ClusterView {
+        let shards = self.context.shards.views();
+        ClusterView {
+            server: self.context.server,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: self.context.started_at,
+            leader: self.context.leader.load(Ordering::Relaxed),
+            jobs: shards.iter().map(|shard| shard.jobs).sum(),
+            open_runs: self.context.open.len() as u64,
+            shards,
+            coordinator: self.context.coordinator_health.get(),
+            store: self.context.store_health.get(),
+        }
+    }
+
+    /// After the store took an edit of jobs: the shards of this server know it when this answers, other servers hear of it.
+    pub async fn jobs_changed(&self) {
+        self.feed.changes().await;
+        let stamp = self.context.now().as_nanosecond().to_string();
+        let put = Write::Put(keys::CHANGED_JOBS.to_owned(), stamp.into());
+        // A hint: the others look by themselves every 10 s.
+        if let Err(cause) = self.context.coordinator.commit(Vec::<Guard>::new(), vec![put]).await {
+            self.context.coordinator_health.away(self.context.now(), &cause);
+        }
+    }
+
+    /// After the store took a change of a node.
+    pub async fn nodes_changed(&self) {
+        match self.context.store.list_nodes().await {
+            Ok(records) => {
+                for view in self.context.nodes.views() {
+                    if !records.iter().any(|record| record.id == view.id) {
+                        self.context.nodes.removed(view.id);
+                    }
+                }
+                self.context.nodes.described(&records);
+            }
+            Err(cause) => self.context.store_health.away(self.context.now(), crate::chain(&cause)),
+        }
+        for (_, inbox) in self.context.shards.all() {
+            let _ = inbox.send(ShardMessage::NodesChanged).await;
+        }
+    }
+
+    /// The run as soon as it is claimed for good, or decided against.
+    pub async fn run_now(&self, request: ManualRun) -> Result<Run, ControlError> {
+        if let Some(key) = &request.idempotency_key
+            && let Some(run) = self.context.store.run_by_key(request.job, key).await.map_err(ControlError::StoreAway)?
+        {
+            return Ok(self.open_run(run.id).unwrap_or(run));
+        }
+        self.ask(request.job.shard(), |reply| ShardMessage::RunNow(Box::new(request), reply)).await
+    }
+
+    pub async fn kill_run(&self, run: RunId, by: &str) -> Result<KillAnswer, ControlError> {
+        if let Some(open) = self.context.open.get(run) {
+            return self.ask(open.job.shard(), |reply| ShardMessage::KillRun(run, by.to_owned(), reply)).await;
+        }
+        match self.context.store.run(run).await.map_err(ControlError::StoreAway)? {
+            Some(known) if known.state.is_ended() => Ok(KillAnswer::AlreadyEnded),
+            Some(known) => Err(ControlError::NotOwned(known.job.shard())),
+            None => Err(ControlError::NoSuchRun(run)),
+        }
+    }
+
+    /// The runs that were told to end, or will not start.
+    pub async fn kill_job(&self, job: JobId, by: &str) -> Result<Vec<RunId>, ControlError> {
+        self.ask(job.shard(), |reply| ShardMessage::KillJob(job, by.to_owned(), reply)).await
+    }
+
+    pub fn node_is_connected(&self, node: NodeId) -> bool {
+        self.context.nodes.incarnation(node).is_some()
+    }
+
+    async fn ask<T>(
+        &self,
+        shard: ShardId,
+        message: impl FnOnce(oneshot::Sender<Result<T, ControlError>>) -> ShardMessage,
+    ) -> Result<T, ControlError> {
+        let inbox = self.context.shards.inbox(shard).ok_or(ControlError::NotOwned(shard))?;
+        let (reply, answer) = oneshot::channel();
+        inbox.send(message(reply)).await.map_err(|_| ControlError::NotOwned(shard))?;
+        answer.await.map_err(|_| ControlError::NotOwned(shard))?
+    }
+
+    /// Nothing new is claimed from now on; what runs goes on and is recorded. Fires that pass follow `misfire` at the next start.
+    pub fn stop_claiming(&self) {
+        self.context.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Everything that was heard is written, every seat given back. Call it after the agents had their time to finish.
+    pub async fn stop(&self) {
+        self.stop_claiming();
+        let Some(stop) = self.stop.lock().await.take() else { return };
+        self.context.recorder.flushed().await;
+        self.context.sessions.tell_all(&Farewell { reason: "the server stops".to_owned() }.into());
+        let _ = stop.seats.send(());
+        let _ = stop.given_back.await;
+        let _ = stop.pulse.send(());
+    }
+}
+
+/// A refused heartbeat means that others hold this server dead and may have taken its shards: the one safe thing is to end at
+/// once and begin again under a new id. Its commits are refused already; its agents' runs go on.
+async fn keep_pulse(mut pulse: Pulse, stopped: oneshot::Receiver<()>) {
+    let dead = tokio::select! {
+        dead = pulse.keep() => dead,
+        _ = stopped => {
+            if let Err(cause) = pulse.stop().await {
+                tracing::warn!("the last heartbeat was not written: {}", crate::chain(&cause));
+            }
+            return;
+        }
+    };
+    tracing::error!("{}; the process ends, so that it is started again under a new id", crate::chain(&dead));
+    std::process::exit(70);
+}

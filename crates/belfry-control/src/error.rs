@@ -1,0 +1,31 @@
+//! Why the control part could not do what was asked.
+
+use belfry_core::{JobId, RunId, ShardId};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error("job {0} does not exist")]
+    NoSuchJob(JobId),
+    #[error("run {0} does not exist")]
+    NoSuchRun(RunId),
+    #[error("shard {0} has no owner at the moment; try again in some seconds")]
+    NotOwned(ShardId),
+    #[error("the coordinator does not answer; nothing was changed, try again")]
+    CoordinatorAway,
+    #[error("the store does not answer; try again")]
+    StoreAway(#[source] belfry_store::StoreError),
+    #[error("this server is stopping")]
+    Stopping,
+}
+
+impl ControlError {
+    pub fn is_transient(&self) -> bool {
+        match self {
+            ControlError::NotOwned(_)
+            | ControlError::CoordinatorAway
+            | ControlError::StoreAway(_)
+            | ControlError::Stopping => true,
+            ControlError::NoSuchJob(_) | ControlError::NoSuchRun(_) => false,
+        }
+    }
+}

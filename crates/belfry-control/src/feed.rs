@@ -1,0 +1,157 @@
+//! Brings job definitions from the store to the shards: all of them when a shard is taken, changes as they happen. One task does
+//! both in order, so that no change falls between.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use belfry_coord::keys;
+use belfry_core::{JobId, ShardId, Timestamp};
+use belfry_store::{JobChange, RawJob, StoreError};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::context::Context;
+use crate::shard::ShardMessage;
+
+/// Changes that no hint told of are found after this.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+const REQUESTS_MAX: usize = 1024;
+
+enum Request {
+    Load(Vec<ShardId>, oneshot::Sender<()>),
+    Changes(oneshot::Sender<()>),
+}
+
+#[derive(Clone)]
+pub struct Feed(mpsc::Sender<Request>);
+
+impl Feed {
+    pub fn start(context: Arc<Context>) -> Self {
+        let (feed, requests) = mpsc::channel(REQUESTS_MAX);
+        let tasks = context.tasks.clone();
+        tasks.spawn("feed", serve(context, requests));
+        Self(feed)
+    }
+
+    /// Answers when the shards have been given their jobs.
+    pub async fn load(&self, shards: Vec<ShardId>) {
+        let (done, answer) = oneshot::channel();
+        if self.0.send(Request::Load(shards, done)).await.is_ok() {
+            let _ = answer.await;
+        }
+    }
+
+    /// Answers when every change that was in the store before the call has reached its shard.
+    pub async fn changes(&self) {
+        let (done, answer) = oneshot::channel();
+        if self.0.send(Request::Changes(done)).await.is_ok() {
+            let _ = answer.await;
+        }
+    }
+}
+
+async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
+    let mut seen_seq = None;
+    // Hints only: the look every 10 s finds what a broken watch does not tell.
+    let mut hints = context.coordinator.watch(keys::CHANGED_JOBS).await.ok();
+    loop {
+        let request = tokio::select! {
+            request = requests.recv() => match request {
+                Some(request) => Some(request),
+                None => return,
+            },
+            () = async { match &mut hints { Some(hints) => hints.changed().await, None => std::future::pending().await } } => None,
+            () = tokio::time::sleep(LOOK_EVERY) => None,
+        };
+        let (shards, mut waiting) = match request {
+            Some(Request::Load(shards, done)) => (shards, vec![done]),
+            Some(Request::Changes(done)) => (Vec::new(), vec![done]),
+            None => (Vec::new(), Vec::new()),
+        };
+        if shards.is_empty() {
+            // Everyone who waits now is served by one look.
+            while let Ok(Request::Changes(done)) = requests.try_recv() {
+                waiting.push(done);
+            }
+        }
+        let result = async {
+            if !shards.is_empty() {
+                let seq = load(&context, &shards).await?;
+                seen_seq.get_or_insert(seq);
+            }
+            if let Some(seq) = &mut seen_seq {
+                bring_changes(&context, seq).await?;
+            }
+            Ok::<(), StoreError>(())
+        };
+        let mut result = result.await;
+        while let Err(cause) = result {
+            context.store_health.away(context.now(), crate::chain(&cause));
+            tokio::time::sleep(RETRY_DELAY).await;
+            result = match (&shards[..], &mut seen_seq) {
+                ([], None) => Ok(()),
+                ([], Some(seq)) => bring_changes(&context, seq).await,
+                (shards, _) => load(&context, shards).await.map(|seq| {
+                    seen_seq.get_or_insert(seq);
+                }),
+            };
+        }
+        for done in waiting {
+            let _ = done.send(());
+        }
+    }
+}
+
+async fn load(context: &Context, shards: &[ShardId]) -> Result<u64, StoreError> {
+    let wanted: HashSet<ShardId> = shards.iter().copied().collect();
+    let mut by_shard: HashMap<ShardId, Vec<RawJob>> = wanted.iter().map(|shard| (*shard, Vec::new())).collect();
+    let seq = context
+        .store
+        .load_raw_jobs(|page| {
+            for job in page {
+                if let Some(jobs) = by_shard.get_mut(&job.id.shard()) {
+                    jobs.push(job);
+                }
+            }
+        })
+        .await?;
+    for (shard, jobs) in by_shard {
+        let mut last_ends: HashMap<JobId, Timestamp> = HashMap::new();
+        for job in jobs.iter().filter(|job| job.document.contains("\"@after")) {
+            if let Some(end) = context.store.last_ended_run_of_job(job.id).await?.and_then(|run| run.ended_at) {
+                last_ends.insert(job.id, end);
+            }
+        }
+        if let Some(inbox) = context.shards.inbox(shard) {
+            let _ = inbox.send(ShardMessage::Load { jobs, last_ends }).await;
+        }
+    }
+    Ok(seq)
+}
+
+async fn bring_changes(context: &Context, seen_seq: &mut u64) -> Result<(), StoreError> {
+    loop {
+        let (changes, seq) = context.store.job_changes_since(*seen_seq).await?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let mut by_shard: HashMap<ShardId, Vec<JobChange>> = HashMap::new();
+        for change in changes {
+            let id = match &change {
+                JobChange::Upsert(job) => job.id,
+                JobChange::Removed(id) => *id,
+            };
+            by_shard.entry(id.shard()).or_default().push(change);
+        }
+        for (shard, changes) in by_shard {
+            let (done, heard) = oneshot::channel();
+            if let Some(inbox) = context.shards.inbox(shard)
+                && inbox.send(ShardMessage::Changed(changes, done)).await.is_ok()
+            {
+                let _ = heard.await;
+            }
+        }
+        *seen_seq = seq;
+    }
+}

@@ -1,0 +1,391 @@
+//! The server's side of the sessions with agents: who is connected, what is told to them, and what they report. It decides
+//! nothing about runs; each report goes to the run's shard.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use belfry_core::run::{Ended as EndedFacts, Event, Outcome, OutputFacts, Usage};
+use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
+use belfry_proto::session::{self, FromAgent, Hello, ToAgent, from_agent};
+use belfry_store::{NodeRecord, OutputChunk, Stream};
+use futures_util::{Stream as Incoming, StreamExt};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::context::Context;
+use crate::heartbeats::Beat;
+use crate::nodes::Arrival;
+use crate::shard::{NodeReport, ShardMessage};
+
+/// Orders that may wait for a slow agent; the ones beyond it are sent again by the shards.
+pub const ORDERS_WAITING_MAX: usize = 32_768;
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+const CLOCK_ASKED_EVERY: Duration = Duration::from_secs(10);
+
+/// Connected agents by node.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    by_node: Mutex<HashMap<NodeId, Session>>,
+    last_number: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+struct Session {
+    number: u64,
+    incarnation: Incarnation,
+    orders: mpsc::Sender<ToAgent>,
+    /// What the agent had when it said hello, for shards that are loaded later.
+    report: Arc<NodeReport>,
+}
+
+/// Whether an order is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    Yes,
+    /// Not now; it will be sent again.
+    NotNow,
+    /// The incarnation that it was meant for is gone; it was not sent and never will be.
+    OtherIncarnation,
+}
+
+impl Sessions {
+    pub fn order(&self, node: NodeId, incarnation: Incarnation, order: ToAgent) -> Sent {
+        match self.lock().get(&node) {
+            None => Sent::NotNow,
+            Some(session) if session.incarnation != incarnation => Sent::OtherIncarnation,
+            Some(session) => match session.orders.try_send(order) {
+                Ok(()) => Sent::Yes,
+                Err(_) => Sent::NotNow,
+            },
+        }
+    }
+
+    /// What concerns no incarnation in particular; lost if the agent is not there.
+    pub fn tell(&self, node: NodeId, message: ToAgent) {
+        if let Some(session) = self.lock().get(&node) {
+            let _ = session.orders.try_send(message);
+        }
+    }
+
+    pub fn tell_all(&self, message: &ToAgent) {
+        for session in self.lock().values() {
+            let _ = session.orders.try_send(message.clone());
+        }
+    }
+
+    /// What each connected agent has said.
+    pub fn reports(&self) -> Vec<Arc<NodeReport>> {
+        self.lock().values().map(|session| session.report.clone()).collect()
+    }
+
+    fn open(&self, report: Arc<NodeReport>, orders: mpsc::Sender<ToAgent>) -> u64 {
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+        self.lock().insert(report.node, Session { number, incarnation: report.incarnation, orders, report });
+        number
+    }
+
+    /// True if it was the node's current session.
+    fn close(&self, node: NodeId, number: u64) -> bool {
+        let mut sessions = self.lock();
+        let current = sessions.get(&node).is_some_and(|session| session.number == number);
+        if current {
+            sessions.remove(&node);
+        }
+        current
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<NodeId, Session>> {
+        self.by_node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a session was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionRefused {
+    #[error("the agent did not introduce itself")]
+    NoHello,
+    #[error("hello: {0}")]
+    BadHello(String),
+    #[error("the agent's credential is not accepted; give it the one that `belfry server` shows")]
+    Credential,
+    #[error("node {0} was removed; let it join again")]
+    Removed(NodeId),
+    #[error("the coordinator or the store does not answer")]
+    NotNow,
+}
+
+/// Serves one agent until its stream ends. The stream and the orders may be a channel in this process or gRPC. An agent whose
+/// heartbeat was refused says hello again on the same stream, as a new incarnation.
+pub async fn serve(
+    context: Arc<Context>,
+    incoming: impl Incoming<Item = FromAgent> + Send,
+    orders: mpsc::Sender<ToAgent>,
+) -> Result<(), SessionRefused> {
+    let mut incoming = std::pin::pin!(incoming);
+    let first = tokio::time::timeout(HELLO_WITHIN, incoming.next()).await.ok().flatten();
+    let Some(from_agent::Message::Hello(mut hello)) = first.and_then(|m| m.message) else {
+        return Err(SessionRefused::NoHello);
+    };
+    loop {
+        let report = Arc::new(admit(&context, &hello)?);
+        let number = welcome(&context, &hello, &report, &orders).await?;
+        let mut talk = Conversation { context: &context, report: &report, orders: orders.clone(), clock_asked: None };
+        let again = talk.until_hello(&mut incoming).await;
+        if let Some(next) = again {
+            hello = next;
+        } else {
+            if context.sessions.close(report.node, number) {
+                context.nodes.left(report.node, report.incarnation);
+                info!(node = %hello.name, "node disconnected");
+            }
+            return Ok(());
+        }
+    }
+}
+
+async fn welcome(
+    context: &Context,
+    hello: &Hello,
+    report: &Arc<NodeReport>,
+    orders: &mpsc::Sender<ToAgent>,
+) -> Result<u64, SessionRefused> {
+    let record = register(context, hello, report).await?;
+    let number = context.sessions.open(report.clone(), orders.clone());
+    context.nodes.arrived(Arrival {
+        record,
+        incarnation: report.incarnation,
+        runs_as: hello.runs_as.clone(),
+        slots: hello.slots,
+        load: hello.running.len() as u32,
+        at: context.now(),
+    });
+    let ttl_ms = context.config.ttl.as_millis() as u64;
+    let _ = orders.send(session::Welcome { server: context.server.to_string(), ttl_ms }.into()).await;
+    let (slots, running, finished) = (hello.slots, hello.running.len(), hello.finished.len());
+    info!(node = %hello.name, "node connected: {slots} slots, {running} running, {finished} results to deliver");
+    for (_, inbox) in context.shards.all() {
+        let _ = inbox.send(ShardMessage::NodeArrived(report.clone())).await;
+    }
+    Ok(number)
+}
+
+fn admit(context: &Context, hello: &Hello) -> Result<NodeReport, SessionRefused> {
+    if context.config.agent_credential.as_ref().is_some_and(|credential| *credential != hello.credential) {
+        return Err(SessionRefused::Credential);
+    }
+    let bad = |what: &str| SessionRefused::BadHello(format!("{what} cannot be read"));
+    let keys = |keys: &[session::RunKey]| -> Result<HashSet<(RunId, u32)>, SessionRefused> {
+        keys.iter().map(|key| key.run.parse().map(|run| (run, key.attempt)).map_err(|_| bad("a run id"))).collect()
+    };
+    Ok(NodeReport {
+        node: hello.node.parse().map_err(|_| bad("the node id"))?,
+        name: hello.name.clone(),
+        incarnation: Incarnation(hello.incarnation),
+        running: keys(&hello.running)?,
+        finished: keys(&hello.finished)?,
+    })
+}
+
+/// The heartbeat key names the new incarnation before anyone is told of it: from then on the old one is gone for everybody.
+async fn register(context: &Context, hello: &Hello, report: &NodeReport) -> Result<NodeRecord, SessionRefused> {
+    let now = context.now();
+    crate::heartbeats::register(context, report).await.map_err(|cause| {
+        warn!(node = %hello.name, "the node cannot be registered: {cause}");
+        SessionRefused::NotNow
+    })?;
+    let said = NodeRecord {
+        id: report.node,
+        name: hello.name.clone(),
+        labels: hello.labels.clone().into_iter().collect(),
+        weight: 1,
+        slots: None,
+        draining: false,
+        excluded: false,
+        version: hello.version.clone(),
+        incarnation: report.incarnation,
+        first_seen: now,
+        removed_at: None,
+    };
+    let saved = match context.store.upsert_node(&said).await {
+        Ok(()) => context.store.node(report.node).await,
+        Err(cause) => Err(cause),
+    };
+    match saved {
+        Ok(Some(record)) if record.removed_at.is_some() => Err(SessionRefused::Removed(report.node)),
+        Ok(record) => Ok(record.unwrap_or(said)),
+        Err(cause) => {
+            // Firing never waits for the store: the node works with what it says of itself.
+            context.store_health.away(now, crate::chain(&cause));
+            Ok(said)
+        }
+    }
+}
+
+struct Conversation<'a> {
+    context: &'a Arc<Context>,
+    report: &'a NodeReport,
+    orders: mpsc::Sender<ToAgent>,
+    clock_asked: Option<(u64, Duration, Timestamp)>,
+}
+
+impl Conversation<'_> {
+    /// None: the stream has ended.
+    async fn until_hello(&mut self, incoming: &mut (impl Incoming<Item = FromAgent> + Unpin)) -> Option<Hello> {
+        let mut ask_clock = tokio::time::interval(CLOCK_ASKED_EVERY);
+        loop {
+            tokio::select! {
+                message = incoming.next() => match message?.message? {
+                    from_agent::Message::Hello(hello) => return Some(hello),
+                    message => self.hear(message).await,
+                },
+                _ = ask_clock.tick() => self.ask_clock(),
+            }
+        }
+    }
+
+    async fn hear(&mut self, message: from_agent::Message) {
+        match message {
+            from_agent::Message::Hello(_) => {} // begins a new conversation, see `until_hello`
+            from_agent::Message::Heartbeat(beat) => {
+                self.context.nodes.heard(self.report.node, self.context.now());
+                let beat = Beat {
+                    node: self.report.node,
+                    incarnation: self.report.incarnation,
+                    sequence: beat.sequence,
+                    answer: self.orders.clone(),
+                };
+                crate::heartbeats::carry(self.context, beat);
+            }
+            from_agent::Message::Taken(taken) => {
+                let refused = (!taken.refused.is_empty()).then_some(taken.refused);
+                self.to_shard(taken.key, |run, attempt| ShardMessage::Taken { run, attempt, refused }).await;
+            }
+            from_agent::Message::Started(started) => {
+                let at = instant(started.at_ms);
+                self.to_shard(started.key, |run, attempt| ShardMessage::Happened {
+                    run,
+                    event: Event::Started { at, attempt },
+                })
+                .await;
+            }
+            from_agent::Message::Output(chunk) => self.output(chunk),
+            from_agent::Message::Ended(ended) => self.ended(ended).await,
+            from_agent::Message::Clock(answer) => self.clock_answered(&answer),
+        }
+    }
+
+    async fn to_shard(&self, key: Option<session::RunKey>, message: impl FnOnce(RunId, u32) -> ShardMessage) {
+        let Some((run, attempt)) = parse(key) else { return };
+        if let Some(open) = self.context.open.get(run)
+            && let Some(inbox) = self.context.shards.inbox(open.job.shard())
+        {
+            let _ = inbox.send(message(run, attempt)).await;
+        }
+    }
+
+    fn output(&self, chunk: session::OutputChunk) {
+        let Some((run, attempt)) = parse(chunk.key) else { return };
+        let started = self.context.open.get(run).and_then(|open| open.started_at).unwrap_or_else(|| self.context.now());
+        let chunk_kept = OutputChunk {
+            run,
+            attempt,
+            seq: chunk.sequence.into(),
+            stream: if chunk.stream == 2 { Stream::Stderr } else { Stream::Stdout },
+            offset: chunk.offset,
+            at: started.saturating_add(Duration::from_millis(chunk.at_ms)).unwrap_or(Timestamp::MAX),
+            bytes: chunk.bytes.into(),
+            dropped_bytes: chunk.dropped,
+        };
+        self.context.recorder.chunk(self.context, chunk_kept, chunk.live_only);
+    }
+
+    async fn ended(&self, ended: session::Ended) {
+        let Some((run, attempt)) = parse(ended.key.clone()) else { return };
+        let Some(facts) = ended_facts(ended, attempt) else {
+            warn!(%run, node = %self.report.name, "a result with an unknown outcome is ignored; is the agent newer than this server?");
+            return;
+        };
+        let event = Event::Ended(facts);
+        if let Some(open) = self.context.open.get(run)
+            && let Some(inbox) = self.context.shards.inbox(open.job.shard())
+        {
+            let _ = inbox.send(ShardMessage::Happened { run, event }).await;
+            return;
+        }
+        self.late(run, attempt, event).await;
+    }
+
+    /// A result of a run that is closed: it corrects `lost`, or the agent only missed that it was stored. A run that the store
+    /// does not know belongs to a shard that another server owns, or will own; nothing is acknowledged then.
+    async fn late(&self, run: RunId, attempt: u32, event: Event) {
+        match self.context.store.run(run).await {
+            Ok(Some(mut known)) => match known.on(event) {
+                Ok(()) => self.context.recorder.run(known),
+                Err(_) => {
+                    let keys = vec![session::RunKey { run: run.to_string(), attempt }];
+                    let _ = self.orders.try_send(session::Stored { keys }.into());
+                }
+            },
+            Ok(None) => {}
+            Err(cause) => self.context.store_health.away(self.context.now(), crate::chain(&cause)),
+        }
+    }
+
+    fn ask_clock(&mut self) {
+        let token = self.clock_asked.map_or(1, |(token, ..)| token + 1);
+        self.clock_asked = Some((token, self.context.clock.boottime(), self.context.now()));
+        let _ = self.orders.try_send(session::ClockQuestion { token }.into());
+    }
+
+    /// The agent answered somewhere between question and now; half of the way is the best guess.
+    fn clock_answered(&mut self, answer: &session::ClockAnswer) {
+        let Some((token, asked, asked_at)) = self.clock_asked.filter(|(token, ..)| *token == answer.token) else {
+            return;
+        };
+        let way = self.context.clock.boottime().saturating_sub(asked);
+        if way > Duration::from_secs(2) {
+            return; // too slow to say anything
+        }
+        let offset = answer.now_ms - asked_at.as_millisecond() - (way.as_millis() / 2) as i64;
+        self.context.nodes.clock_measured(
+            self.report.node,
+            offset,
+            self.context.config.max_clock_skew.as_millis() as i64,
+        );
+        self.clock_asked = Some((token, asked, asked_at));
+    }
+}
+
+fn parse(key: Option<session::RunKey>) -> Option<(RunId, u32)> {
+    let key = key?;
+    Some((key.run.parse().ok()?, key.attempt))
+}
+
+fn instant(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN)
+}
+
+fn ended_facts(ended: session::Ended, attempt: u32) -> Option<EndedFacts> {
+    let outcome = match ended.outcome.as_str() {
+        "succeeded" => Outcome::Succeeded,
+        "failed" => Outcome::Failed,
+        "timed_out" => Outcome::TimedOut,
+        "killed" => Outcome::Killed,
+        "skipped" => Outcome::Skipped,
+        "cancelled" => Outcome::Cancelled,
+        _ => return None,
+    };
+    Some(EndedFacts {
+        attempt,
+        outcome,
+        reason: (!ended.reason.is_empty()).then_some(ended.reason),
+        started_at: ended.started_at_ms.map(instant),
+        ended_at: instant(ended.ended_at_ms),
+        exit_code: ended.exit_code,
+        signal: ended.signal,
+        usage: Usage { cpu_ms: ended.cpu_ms, max_rss_bytes: ended.max_rss_bytes, left_behind: ended.left_behind },
+        output: OutputFacts { bytes: ended.output_bytes, dropped_bytes: ended.dropped_bytes },
+    })
+}

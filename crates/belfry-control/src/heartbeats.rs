@@ -1,0 +1,156 @@
+//! Carries the heartbeats of agents into the coordinator, many in one commit, and answers each: accepted, or dead by definition.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use belfry_coord::{Commit, CoordError, Guard, Heartbeat, Life, WRITES_PER_COMMIT_MAX, Write, keys};
+use belfry_core::{Incarnation, NodeId, Version};
+use belfry_proto::session::{HeartbeatAck, ToAgent};
+use tokio::sync::{Notify, mpsc};
+
+use crate::context::Context;
+use crate::shard::NodeReport;
+
+/// Heartbeats that come within this go into one commit.
+const GATHER: Duration = Duration::from_millis(20);
+const REGISTER_TRIES: u32 = 5;
+
+/// A heartbeat on its way. The agent's trust counts from its own send, so a late commit costs trust, never safety.
+pub struct Beat {
+    pub node: NodeId,
+    pub incarnation: Incarnation,
+    pub sequence: u64,
+    pub answer: mpsc::Sender<ToAgent>,
+}
+
+/// Beats that wait to be carried: at most one a node, the newest.
+#[derive(Default)]
+pub struct Carrier {
+    waiting: Mutex<HashMap<NodeId, Beat>>,
+    versions: Mutex<HashMap<NodeId, (Incarnation, Version, u64)>>,
+    wake: Notify,
+}
+
+/// Names the incarnation in the node's key. Guarded by the version that was read, so of two claimants of one id only one wins.
+pub async fn register(context: &Context, report: &NodeReport) -> Result<(), CoordError> {
+    let key = keys::node(report.node);
+    for _ in 0..REGISTER_TRIES {
+        let before = context.coordinator.get(&key).await?;
+        let guard = before.as_ref().map_or(Guard::Absent(key.clone()), |entry| Guard::At(key.clone(), entry.version));
+        let beat =
+            Heartbeat { beat: 1, life: Life::Beating, info: serde_json::json!({ "incarnation": report.incarnation }) };
+        let put = Write::Put(key.clone(), beat.encode()?);
+        match context.coordinator.commit(vec![guard], vec![put]).await {
+            Ok(Commit::Applied(version)) => {
+                context.carrier.versions().insert(report.node, (report.incarnation, version, 1));
+                return Ok(());
+            }
+            Ok(Commit::Conflict { .. }) => {}
+            // Looks again: registering twice is harmless, the incarnation is the same.
+            Err(cause) if cause.is_transient() => tokio::time::sleep(GATHER).await,
+            Err(cause) => return Err(cause),
+        }
+    }
+    Err(CoordError::Away(format!("node {} could not be registered", report.name)))
+}
+
+pub fn carry(context: &Context, beat: Beat) {
+    context.carrier.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(beat.node, beat);
+    context.carrier.wake.notify_one();
+}
+
+/// Never ends.
+pub async fn carry_all(context: &Context) {
+    let carrier = &context.carrier;
+    loop {
+        carrier.wake.notified().await;
+        tokio::time::sleep(GATHER).await;
+        let beats: Vec<Beat> =
+            carrier.waiting.lock().unwrap_or_else(PoisonError::into_inner).drain().map(|(_, beat)| beat).collect();
+        for some in beats.chunks(WRITES_PER_COMMIT_MAX) {
+            commit(context, some).await;
+        }
+    }
+}
+
+async fn commit(context: &Context, beats: &[Beat]) {
+    let mut guards = Vec::with_capacity(beats.len());
+    let mut writes = Vec::with_capacity(beats.len());
+    let mut carried = Vec::with_capacity(beats.len());
+    for beat in beats {
+        let known = context.carrier.versions().get(&beat.node).copied();
+        match known {
+            Some((incarnation, version, count)) if incarnation == beat.incarnation => {
+                let record = Heartbeat {
+                    beat: count + 1,
+                    life: Life::Beating,
+                    info: serde_json::json!({ "incarnation": incarnation }),
+                };
+                let Ok(value) = record.encode() else { continue };
+                let key = keys::node(beat.node);
+                guards.push(Guard::At(key.clone(), version));
+                writes.push(Write::Put(key, value));
+                carried.push((beat, count + 1));
+            }
+            // Another incarnation of this node has registered, or it was marked lost.
+            Some(_) | None => answer(beat, false),
+        }
+    }
+    if writes.is_empty() {
+        return;
+    }
+    match context.coordinator.commit(guards, writes).await {
+        Ok(Commit::Applied(version)) => {
+            context.coordinator_health.ok();
+            for (beat, count) in carried {
+                context.carrier.versions().insert(beat.node, (beat.incarnation, version, count));
+                answer(beat, true);
+            }
+        }
+        Ok(Commit::Conflict { key }) => {
+            // One of them is not as it was: look at it, and let the others go with the next beat.
+            if let Some((beat, _)) = carried.iter().find(|(beat, _)| keys::node(beat.node) == key) {
+                look(context, beat).await;
+            }
+        }
+        Err(cause) if cause.outcome_unknown() => {
+            for (beat, _) in carried {
+                look(context, beat).await;
+            }
+        }
+        Err(cause) => context.coordinator_health.away(context.now(), &cause),
+    }
+}
+
+/// Learns what the key is now: a beat of ours that was applied after all, or somebody's word that this incarnation is dead.
+async fn look(context: &Context, beat: &Beat) {
+    let entry = match context.coordinator.get(&keys::node(beat.node)).await {
+        Ok(entry) => entry,
+        Err(cause) => return context.coordinator_health.away(context.now(), &cause),
+    };
+    let heartbeat = entry.as_ref().and_then(|entry| Heartbeat::decode(entry).ok());
+    let same = heartbeat.as_ref().is_some_and(|heartbeat| {
+        heartbeat.life == Life::Beating
+            && heartbeat.info.get("incarnation") == Some(&serde_json::json!(beat.incarnation))
+    });
+    match (entry, heartbeat) {
+        (Some(entry), Some(heartbeat)) if same => {
+            context.carrier.versions().insert(beat.node, (beat.incarnation, entry.version, heartbeat.beat));
+        }
+        _ => {
+            context.carrier.versions().remove(&beat.node);
+            answer(beat, false);
+        }
+    }
+}
+
+fn answer(beat: &Beat, accepted: bool) {
+    let _ = beat.answer.try_send(HeartbeatAck { sequence: beat.sequence, accepted }.into());
+}
+
+impl Carrier {
+    fn versions(&self) -> std::sync::MutexGuard<'_, HashMap<NodeId, (Incarnation, Version, u64)>> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,310 @@
+//! The jobs of one shard in memory, ordered by their next fire: a few hundred bytes each, the document unparsed.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use belfry_core::job::{JobDocument, Misfire, Overlap};
+use belfry_core::schedule::{Schedule, jitter_for};
+use belfry_core::{Job, JobId, Timestamp};
+use belfry_store::RawJob;
+use bytes::Bytes;
+
+use crate::cursor::Cursor;
+
+pub struct JobSlot {
+    pub id: JobId,
+    pub revision: u64,
+    pub document: Bytes,
+    pub schedule: Schedule,
+    pub misfire: Misfire,
+    pub overlap: Overlap,
+    pub enabled: bool,
+    seed: u64,
+    jitter_ms: u32,
+    counts_from: Timestamp,
+    /// `@after`: when the next fire is due, once the run before it has ended.
+    after_due: Option<Timestamp>,
+    next: Option<Timestamp>,
+}
+
+impl JobSlot {
+    pub fn document(&self) -> Result<JobDocument, serde_json::Error> {
+        serde_json::from_slice(&self.document)
+    }
+
+    /// When a fire really starts.
+    pub fn start_at(&self, planned: Timestamp) -> Timestamp {
+        if self.jitter_ms == 0 {
+            return planned;
+        }
+        let jitter = jitter_for(self.seed, planned, std::time::Duration::from_millis(self.jitter_ms.into()));
+        planned.saturating_add(jitter).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether the schedule, as it is now, has a fire at this instant that was due after its last change.
+    pub fn fires_at(&self, planned: Timestamp) -> bool {
+        let just_before = planned.saturating_sub(std::time::Duration::from_nanos(1)).unwrap_or(Timestamp::MIN);
+        self.enabled && planned > self.counts_from && self.schedule.next_after(just_before) == Some(planned)
+    }
+
+    fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
+        if !self.enabled {
+            return None;
+        }
+        let by_time = self.schedule.next_after(at.max(self.counts_from));
+        match (by_time, self.after_due) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+/// A job whose stored definition cannot be used by this build.
+#[derive(Debug, thiserror::Error)]
+#[error("job {namespace}/{name} does not fire: {cause}")]
+pub struct Unusable {
+    pub namespace: String,
+    pub name: String,
+    pub cause: String,
+}
+
+#[derive(Default)]
+pub struct JobTable {
+    slots: Vec<Option<JobSlot>>,
+    free: Vec<u32>,
+    by_id: HashMap<JobId, u32>,
+    /// Entries that a change made void are recognised by the slot's `next` and dropped when they come up.
+    fires: BinaryHeap<Reverse<(Timestamp, JobId, u32)>>,
+}
+
+impl JobTable {
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub fn get(&self, id: JobId) -> Option<&JobSlot> {
+        self.by_id.get(&id).and_then(|index| self.slots[*index as usize].as_ref())
+    }
+
+    /// Ids of the jobs that fire a delay after their last run ended.
+    pub fn after_jobs(&self) -> Vec<JobId> {
+        self.slots
+            .iter()
+            .flatten()
+            .filter(|slot| slot.schedule.delay_after_end().is_some())
+            .map(|slot| slot.id)
+            .collect()
+    }
+
+    pub fn load(&mut self, raw: RawJob, cursor: Cursor) -> Result<(), Unusable> {
+        let unusable =
+            |cause: String| Unusable { namespace: raw.namespace.to_string(), name: raw.name.to_string(), cause };
+        let document: JobDocument = serde_json::from_str(&raw.document).map_err(|e| unusable(e.to_string()))?;
+        let schedule = document.compile_schedule(raw.created_at).map_err(|e| unusable(e.to_string()))?;
+        let bytes = Bytes::from(raw.document.into_boxed_bytes());
+        self.put(slot(raw.id, raw.revision, &document, bytes, schedule, raw.counts_from), cursor);
+        Ok(())
+    }
+
+    /// A new or changed job. Its fires count from its change.
+    pub fn upsert(&mut self, job: &Job, cursor: Cursor) -> Result<(), Unusable> {
+        let document = &job.document;
+        let unusable =
+            |cause: String| Unusable { namespace: document.namespace.clone(), name: document.name.clone(), cause };
+        let schedule = job.schedule().map_err(|e| unusable(e.to_string()))?;
+        let bytes = serde_json::to_vec(document).map_err(|e| unusable(e.to_string()))?.into();
+        let mut slot = slot(job.id, job.revision, document, bytes, schedule, job.counts_from);
+        if let Some(old) = self.get(job.id).filter(|old| old.counts_from == slot.counts_from) {
+            slot.after_due = old.after_due;
+            slot.next = old.next;
+            self.replace(slot);
+        } else {
+            self.put(slot, cursor);
+        }
+        Ok(())
+    }
+
+    pub fn remove(&mut self, id: JobId) {
+        if let Some(index) = self.by_id.remove(&id) {
+            self.slots[index as usize] = None;
+            self.free.push(index);
+        }
+    }
+
+    /// The earliest fire that is not claimed yet.
+    pub fn peek(&mut self) -> Option<(Timestamp, JobId)> {
+        loop {
+            let Reverse((at, id, index)) = *self.fires.peek()?;
+            let current =
+                self.slots[index as usize].as_ref().is_some_and(|slot| slot.id == id && slot.next == Some(at));
+            if current {
+                return Some((at, id));
+            }
+            self.fires.pop();
+        }
+    }
+
+    /// Takes the fire that `peek` showed, and orders the job by its next one.
+    pub fn pop(&mut self) {
+        let Some(Reverse((at, _, index))) = self.fires.pop() else { return };
+        let Some(slot) = self.slots[index as usize].as_mut() else { return };
+        if slot.after_due.is_some_and(|due| due <= at) {
+            slot.after_due = None;
+        }
+        slot.next = slot.next_after(at);
+        self.order(index);
+    }
+
+    /// A run of the job ended: `@after` counts from here.
+    pub fn run_ended(&mut self, id: JobId, at: Timestamp) {
+        let Some(index) = self.by_id.get(&id).copied() else { return };
+        let Some(slot) = self.slots[index as usize].as_mut() else { return };
+        let Some(delay) = slot.schedule.delay_after_end() else { return };
+        slot.after_due = at.saturating_add(delay).ok();
+        slot.next = match (slot.next, slot.after_due) {
+            (Some(next), Some(due)) if slot.enabled => Some(next.min(due)),
+            (None, due) if slot.enabled => due,
+            (next, _) => next,
+        };
+        self.order(index);
+    }
+
+    /// The first fire of a job that fires after its last run's end, when it has no open run.
+    pub fn count_after_from(&mut self, id: JobId, last_end: Option<Timestamp>) {
+        let Some(slot) = self.get(id) else { return };
+        let from = last_end.map_or(slot.counts_from, |end| end.max(slot.counts_from));
+        self.run_ended(id, from);
+    }
+
+    fn put(&mut self, mut slot: JobSlot, cursor: Cursor) {
+        slot.next = slot.next_after(cursor.before_first_fire_of(slot.id));
+        self.replace(slot);
+    }
+
+    fn replace(&mut self, slot: JobSlot) {
+        let id = slot.id;
+        let index = match self.by_id.get(&id) {
+            Some(index) => *index,
+            None => self.free.pop().unwrap_or_else(|| {
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
+            }),
+        };
+        self.by_id.insert(id, index);
+        self.slots[index as usize] = Some(slot);
+        self.order(index);
+    }
+
+    fn order(&mut self, index: u32) {
+        if let Some(slot) = self.slots[index as usize].as_ref()
+            && let Some(next) = slot.next
+        {
+            self.fires.push(Reverse((next, slot.id, index)));
+        }
+    }
+}
+
+fn slot(
+    id: JobId,
+    revision: u64,
+    document: &JobDocument,
+    bytes: Bytes,
+    schedule: Schedule,
+    counts_from: Timestamp,
+) -> JobSlot {
+    JobSlot {
+        id,
+        revision,
+        seed: document.seed(),
+        document: bytes,
+        schedule,
+        misfire: document.misfire,
+        overlap: document.overlap,
+        enabled: document.enabled,
+        jitter_ms: document.jitter.map_or(0, |jitter| jitter.get().as_millis() as u32),
+        counts_from,
+        after_due: None,
+        next: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belfry_core::job::{Action, Shell};
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn job(id: u128, schedule: &str, counts_from: &str) -> Job {
+        let mut document = JobDocument::new(format!("j{id}"), Action::Shell(Shell { command: "true".into() }));
+        document.schedule.0.push(schedule.into());
+        let counts_from = at(counts_from);
+        Job {
+            id: JobId::from_u128(id),
+            revision: 1,
+            document,
+            created_at: counts_from,
+            updated_at: counts_from,
+            counts_from,
+        }
+    }
+
+    fn drain(table: &mut JobTable, until: &str) -> Vec<(String, u128)> {
+        let mut fires = Vec::new();
+        while let Some((fire, id)) = table.peek().filter(|(fire, _)| *fire <= at(until)) {
+            fires.push((fire.to_string(), id.as_u128()));
+            table.pop();
+        }
+        fires
+    }
+
+    #[test]
+    fn fires_come_in_the_order_of_instant_and_job() {
+        let mut table = JobTable::default();
+        let cursor = Cursor { at: at("2026-01-01T00:00:00Z"), job: JobId::from_u128(u128::MAX) };
+        table.upsert(&job(2, "* * * * *", "2025-01-01T00:00:00Z"), cursor).unwrap();
+        table.upsert(&job(1, "*/2 * * * *", "2025-01-01T00:00:00Z"), cursor).unwrap();
+        let fires = drain(&mut table, "2026-01-01T00:02:00Z");
+        let expected = [("2026-01-01T00:01:00Z", 2), ("2026-01-01T00:02:00Z", 1), ("2026-01-01T00:02:00Z", 2)];
+        assert_eq!(fires, expected.map(|(t, id)| (t.to_owned(), id)));
+    }
+
+    #[test]
+    fn a_cursor_inside_a_herd_neither_skips_nor_repeats() {
+        let mut table = JobTable::default();
+        let cursor = Cursor { at: at("2026-01-01T00:01:00Z"), job: JobId::from_u128(5) };
+        for id in 1..=9 {
+            table.upsert(&job(id, "* * * * *", "2025-01-01T00:00:00Z"), cursor).unwrap();
+        }
+        let ids: Vec<_> = drain(&mut table, "2026-01-01T00:01:00Z").into_iter().map(|(_, id)| id).collect();
+        assert_eq!(ids, [6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn a_change_counts_from_its_moment_and_voids_what_was_ordered() {
+        let mut table = JobTable::default();
+        let cursor = Cursor { at: at("2026-01-01T00:00:00Z"), job: JobId::from_u128(u128::MAX) };
+        table.upsert(&job(1, "* * * * *", "2025-01-01T00:00:00Z"), cursor).unwrap();
+        table.upsert(&job(1, "30 * * * *", "2026-01-01T00:31:00Z"), cursor).unwrap();
+        assert_eq!(drain(&mut table, "2026-01-01T02:00:00Z").len(), 1);
+        table.remove(JobId::from_u128(1));
+        assert!(table.peek().is_none());
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn after_counts_from_the_end_of_a_run() {
+        let mut table = JobTable::default();
+        let cursor = Cursor { at: at("2026-01-01T00:00:00Z"), job: JobId::from_u128(u128::MAX) };
+        table.upsert(&job(1, "@after 90s", "2026-01-01T00:00:00Z"), cursor).unwrap();
+        assert!(table.peek().is_none(), "nothing is due before it is known when the last run ended");
+        table.count_after_from(JobId::from_u128(1), None);
+        assert_eq!(table.peek().unwrap().0, at("2026-01-01T00:01:30Z"));
+        table.pop();
+        assert!(table.peek().is_none(), "it waits for the end of its run");
+        table.run_ended(JobId::from_u128(1), at("2026-01-01T00:05:00Z"));
+        assert_eq!(table.peek().unwrap().0, at("2026-01-01T00:06:30Z"));
+    }
+}

@@ -1,0 +1,42 @@
+//! A server's work: it owns shards, claims what is due, places and dispatches it, hears how it ended and has that recorded. It
+//! never runs anything itself, and knows neither which coordinator nor which database it stands on.
+
+mod context;
+mod control;
+mod cursor;
+mod error;
+mod feed;
+mod gateway;
+mod grpc;
+mod heartbeats;
+mod job_table;
+mod leader;
+mod live;
+mod nodes;
+mod open_run;
+mod recorder;
+mod seats;
+mod shard;
+mod tasks;
+mod view;
+
+pub use context::ControlConfig;
+pub use control::{Control, StartError};
+pub use error::ControlError;
+pub use live::{Followed, Live, LiveChunk, LiveEvent};
+pub use tasks::Tasks;
+pub use view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, ShardView};
+
+/// An error with its causes, each once.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}

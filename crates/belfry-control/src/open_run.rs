@@ -1,0 +1,156 @@
+//! `open/<shard>/<run>` in the coordinator: a run that is claimed and not ended. Written by the claim, rewritten when a node is
+//! named or a decision is taken, removed once when the store has the end.
+
+use std::collections::BTreeMap;
+
+use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage, Verdict};
+use belfry_core::{Fence, Incarnation, JobId, NodeId, RunId, Timestamp, Version};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// The value of the key. Short names: there may be thousands a second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenRecord {
+    #[serde(rename = "j")]
+    pub job: JobId,
+    #[serde(rename = "ns")]
+    pub namespace: String,
+    #[serde(rename = "n")]
+    pub job_name: String,
+    #[serde(rename = "r")]
+    pub revision: u64,
+    /// Milliseconds.
+    #[serde(rename = "p")]
+    pub planned: i64,
+    #[serde(rename = "c")]
+    pub claimed_at: i64,
+    #[serde(rename = "t", default = "by_schedule", skip_serializing_if = "is_by_schedule")]
+    pub trigger: Trigger,
+    /// The version of the claim; none in the claim itself, where it is the key's own version.
+    #[serde(rename = "f", default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<Fence>,
+    #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
+    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+    #[serde(rename = "m", default, skip_serializing_if = "is_default")]
+    pub manual: ManualFacts,
+}
+
+/// Where an attempt may start, and nowhere else.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bound {
+    #[serde(rename = "n")]
+    pub node: NodeId,
+    #[serde(rename = "nn")]
+    pub node_name: String,
+    #[serde(rename = "i")]
+    pub incarnation: Incarnation,
+    #[serde(rename = "a")]
+    pub attempt: u32,
+}
+
+/// What a server decided by itself. First here, then in the store, then the key is removed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    #[serde(rename = "v")]
+    pub verdict: Verdict,
+    #[serde(rename = "w")]
+    pub reason: String,
+    #[serde(rename = "at")]
+    pub at: i64,
+}
+
+/// What a manual trigger asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ManualFacts {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
+}
+
+fn by_schedule() -> Trigger {
+    Trigger::Schedule
+}
+fn is_by_schedule(trigger: &Trigger) -> bool {
+    *trigger == Trigger::Schedule
+}
+fn is_default(manual: &ManualFacts) -> bool {
+    *manual == ManualFacts::default()
+}
+
+impl OpenRecord {
+    pub fn encode(&self) -> Bytes {
+        serde_json::to_vec(self).expect("a record of plain values is JSON").into()
+    }
+
+    pub fn decode(value: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(value)
+    }
+
+    /// The run as far as the coordinator knows it, from the key at this version.
+    pub fn to_run(&self, id: RunId, version: Version) -> Run {
+        let instant = |ms| Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN);
+        let bound = self.bound.as_ref();
+        Run {
+            id,
+            job: self.job,
+            namespace: self.namespace.clone(),
+            job_name: self.job_name.clone(),
+            revision: self.revision,
+            planned: instant(self.planned),
+            trigger: self.trigger.clone(),
+            state: if bound.is_some() { RunState::Dispatched } else { RunState::Claimed },
+            reason: None,
+            attempt: bound.map_or(0, |b| b.attempt),
+            node: bound.map(|b| b.node),
+            node_name: bound.map(|b| b.node_name.clone()),
+            incarnation: bound.map(|b| b.incarnation),
+            fence: self.fence.unwrap_or(Fence(version.0)),
+            claimed_at: instant(self.claimed_at),
+            dispatched_at: None,
+            started_at: None,
+            ended_at: None,
+            exit_code: None,
+            signal: None,
+            late: false,
+            usage: Usage::default(),
+            output: OutputFacts::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_its_bytes_and_is_short() {
+        let record = OpenRecord {
+            job: JobId::from_u128(1),
+            namespace: "default".into(),
+            job_name: "dbbackup".into(),
+            revision: 3,
+            planned: 1_790_000_000_000,
+            claimed_at: 1_789_999_999_000,
+            trigger: Trigger::Schedule,
+            fence: None,
+            bound: Some(Bound {
+                node: NodeId::from_u128(2),
+                node_name: "db1".into(),
+                incarnation: Incarnation(9),
+                attempt: 1,
+            }),
+            decision: None,
+            manual: ManualFacts::default(),
+        };
+        let bytes = record.encode();
+        assert!(bytes.len() < 220, "{}", bytes.len());
+        assert_eq!(OpenRecord::decode(&bytes).unwrap(), record);
+        let run = record.to_run(RunId::from_u128(5), Version(77));
+        assert_eq!((run.fence, run.attempt, run.state), (Fence(77), 1, RunState::Dispatched));
+    }
+}

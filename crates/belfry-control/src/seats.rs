@@ -1,0 +1,179 @@
+//! Which seats this server holds: its fair share of the shards, and the leadership. Looks at heartbeats and seats every TTL/4, takes
+//! what is vacant, gives back what is more than its share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use belfry_coord::{CoordError, Held, Life, Liveness, Observer, Seat, Taking, keys};
+use belfry_core::ShardId;
+use belfry_core::id::SHARD_COUNT;
+use tokio::sync::{mpsc, oneshot};
+use tracing::{info, warn};
+
+use crate::context::Context;
+use crate::cursor::Cursor;
+use crate::feed::Feed;
+use crate::shard::{Left, Shard, ShardMessage};
+
+/// Takes seats until it is told to stop, then gives all of them back.
+pub struct Seats {
+    context: Arc<Context>,
+    feed: Feed,
+    observer: Observer,
+    held: HashMap<ShardId, mpsc::Sender<ShardMessage>>,
+    tell_left: mpsc::Sender<(ShardId, Left)>,
+    left: mpsc::Receiver<(ShardId, Left)>,
+    leadership: Option<Held<()>>,
+}
+
+impl Seats {
+    pub fn new(context: Arc<Context>, feed: Feed) -> Self {
+        let observer = Observer::new(context.config.ttl);
+        let (tell_left, left) = mpsc::channel(SHARD_COUNT as usize);
+        Self { context, feed, observer, held: HashMap::new(), tell_left, left, leadership: None }
+    }
+
+    /// `first` is answered when the first look has been acted on; `stop` ends it.
+    pub async fn keep(mut self, first: oneshot::Sender<()>, stop: oneshot::Receiver<()>) {
+        let mut first = Some(first);
+        let mut stop = stop;
+        loop {
+            match self.look().await {
+                Ok(()) => {
+                    self.context.coordinator_health.ok();
+                    if let Some(first) = first.take() {
+                        let _ = first.send(());
+                    }
+                }
+                Err(cause) => self.context.coordinator_health.away(self.context.now(), &cause),
+            }
+            tokio::select! {
+                _ = &mut stop => break,
+                Some((shard, left)) = self.left.recv() => {
+                    self.held.remove(&shard);
+                    if left == Left::Deposed {
+                        warn!(%shard, "the shard has another owner, or was not as it was read; it is taken again if it is vacant");
+                    }
+                }
+                () = tokio::time::sleep(self.context.config.ttl / 4) => {}
+            }
+        }
+        self.give_back().await;
+    }
+
+    async fn look(&mut self) -> Result<(), CoordError> {
+        let servers = self.context.coordinator.list(keys::SERVERS).await?;
+        let boottime = self.context.clock.boottime();
+        self.observer.observe(&servers, boottime);
+        let mine = keys::server(self.context.server);
+        let alive = servers
+            .iter()
+            .filter(|entry| entry.key == mine || self.observer.liveness(&entry.key, boottime) == Liveness::Alive)
+            .filter(|entry| entry.key == mine || !self.context.coordinator.sole_user())
+            .filter(|entry| belfry_coord::Heartbeat::decode(entry).is_ok_and(|beat| beat.life == Life::Beating))
+            .count()
+            .max(1);
+        let share = usize::from(SHARD_COUNT).div_ceil(alive);
+        self.take_shards(share).await?;
+        self.give_back_more_than(share).await;
+        self.lead().await
+    }
+
+    async fn take_shards(&mut self, share: usize) -> Result<(), CoordError> {
+        let entries = self.context.coordinator.list(keys::SHARDS).await?;
+        let mut taken = Vec::new();
+        for shard in ShardId::all() {
+            if self.held.len() >= share {
+                break;
+            }
+            if self.held.contains_key(&shard) {
+                continue;
+            }
+            let key = keys::shard(shard);
+            let seat = match entries.iter().find(|entry| entry.key == key) {
+                Some(entry) => Seat::<Cursor>::from_entry(entry)?,
+                None => Seat { key, held: None },
+            };
+            let boottime = self.context.clock.boottime();
+            let sole = self.context.coordinator.sole_user();
+            let Some(vacancy) = seat.vacancy(self.context.server, sole, &self.observer, boottime) else { continue };
+            let first = Cursor::starting(self.context.now());
+            match seat.take(self.context.coordinator.clone(), self.context.server, vacancy, first).await? {
+                Taking::Taken(held) => taken.push(self.open(shard, held)),
+                Taking::Refused { .. } => {} // someone was quicker
+            }
+        }
+        if !taken.is_empty() {
+            info!("{} of {SHARD_COUNT} shards taken", taken.len());
+            self.feed.load(taken).await;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, shard: ShardId, held: Held<Cursor>) -> ShardId {
+        let (inbox, task) = Shard::open(self.context.clone(), shard, held);
+        self.context.shards.open(shard, inbox.clone());
+        self.held.insert(shard, inbox);
+        let left = self.tell_left.clone();
+        self.context.tasks.spawn("shard", async move {
+            let how = task.await;
+            let _ = left.send((shard, how)).await;
+        });
+        shard
+    }
+
+    async fn give_back_more_than(&mut self, share: usize) {
+        let excess = self.held.len().saturating_sub(share);
+        for (shard, inbox) in self.held.iter().take(excess) {
+            info!(%shard, "another server has joined; the shard is given to it");
+            let _ = inbox.send(ShardMessage::Release).await;
+        }
+    }
+
+    async fn lead(&mut self) -> Result<(), CoordError> {
+        if let Some(held) = &mut self.leadership {
+            // Confirms that it is still ours; a refusal means that another server leads.
+            if held.is_unresolved() && held.resolve().await.is_err() || Self::lost(held, &self.context).await {
+                self.leadership = None;
+                self.context.leader.store(false, Ordering::Relaxed);
+            }
+            return Ok(());
+        }
+        let seat = Seat::<()>::look(&*self.context.coordinator, keys::LEADER).await?;
+        let boottime = self.context.clock.boottime();
+        let sole = self.context.coordinator.sole_user();
+        if let Some(vacancy) = seat.vacancy(self.context.server, sole, &self.observer, boottime)
+            && let Taking::Taken(held) =
+                seat.take(self.context.coordinator.clone(), self.context.server, vacancy, ()).await?
+        {
+            info!(term = %held.term(), "this server leads");
+            self.leadership = Some(held);
+            self.context.leader.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn lost(held: &Held<()>, context: &Context) -> bool {
+        match context.coordinator.get(keys::LEADER).await {
+            Ok(entry) => entry.is_some_and(|entry| entry.version > held.version()),
+            Err(_) => false,
+        }
+    }
+
+    async fn give_back(mut self) {
+        for inbox in self.held.values() {
+            let _ = inbox.send(ShardMessage::Release).await;
+        }
+        while !self.held.is_empty() {
+            let Some((shard, _)) = self.left.recv().await else { break };
+            self.held.remove(&shard);
+        }
+        if let Some(mut held) = self.leadership.take()
+            && let Err(cause) = held.release().await
+        {
+            warn!("the leadership could not be given back: {}", crate::chain(&cause));
+        }
+        self.context.leader.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,90 @@
+//! What people ask of a shard: run a job now, kill a run, kill all runs of a job.
+
+use belfry_core::id::Slot;
+use belfry_core::overlap::{self, Go};
+use belfry_core::run::{Run, Trigger, Verdict};
+use belfry_core::{JobId, RunId};
+use tokio::sync::oneshot;
+
+use super::{Shard, Stage};
+use crate::error::ControlError;
+use crate::open_run::{Decision, ManualFacts};
+use crate::view::{KillAnswer, ManualRun};
+
+impl Shard {
+    /// A manual run obeys `overlap` unless it is forced, and is judged at once; one that may not go is recorded as skipped.
+    pub(super) fn run_now(&mut self, request: ManualRun, reply: oneshot::Sender<Result<Run, ControlError>>) {
+        let now = self.context.now();
+        if !self.loaded || self.releasing || self.context.is_stopping() {
+            let _ = reply.send(Err(if self.loaded { ControlError::Stopping } else { ControlError::NotOwned(self.id) }));
+            return;
+        }
+        let Some(slot) = self.jobs.get(request.job) else {
+            let _ = reply.send(Err(ControlError::NoSuchJob(request.job)));
+            return;
+        };
+        let policy = slot.overlap;
+        let key =
+            request.idempotency_key.clone().unwrap_or_else(|| format!("{}.{}", now.as_nanosecond(), self.open.len()));
+        if let Some(same) = self.open_with_key(request.job, &key) {
+            let _ = reply.send(Ok(same));
+            return;
+        }
+        let planned = now.round(jiff::Unit::Millisecond).unwrap_or(now);
+        let id = RunId::of(request.job, planned, Slot::Manual(&key));
+        let trigger = match request.rerun_of {
+            Some(of) => Trigger::Rerun { by: request.by, key, of },
+            None => Trigger::Manual { by: request.by, key },
+        };
+        let manual = ManualFacts { env: request.env, node: request.node, force: request.force };
+        let Some(mut open) = self.new_open(id, request.job, planned, trigger, manual, now) else {
+            let _ = reply.send(Err(ControlError::NoSuchJob(request.job)));
+            return;
+        };
+        open.reply = Some(reply);
+        let crowded =
+            self.by_job.get(&request.job).map_or(0, |runs| runs.iter().filter(|run| self.has_not_ended(**run)).count());
+        if let Go::Skip { reason } = overlap::judge(policy, crowded, 0)
+            && !request.force
+        {
+            open.record.decision = Some(Decision { verdict: Verdict::Skipped, reason, at: now.as_millisecond() });
+            self.insert(open);
+            self.commit_now(id);
+        } else {
+            self.enter(open);
+        }
+    }
+
+    fn open_with_key(&self, job: JobId, key: &str) -> Option<Run> {
+        let runs = self.by_job.get(&job)?.iter().filter_map(|id| self.open.get(id));
+        runs.map(|open| &open.run).find(|run| run.trigger.key() == Some(key)).cloned()
+    }
+
+    fn has_not_ended(&self, id: RunId) -> bool {
+        self.open.get(&id).is_some_and(|open| {
+            open.record.decision.is_none() && !matches!(open.stage, Stage::Deciding | Stage::Recording | Stage::Closing)
+        })
+    }
+
+    pub(super) fn kill_run(&mut self, id: RunId, by: &str) -> Result<KillAnswer, ControlError> {
+        let open = self.open.get(&id).ok_or(ControlError::NoSuchRun(id))?;
+        Ok(match open.stage {
+            Stage::Claiming | Stage::Placing | Stage::Behind { .. } | Stage::Homeless(_) => {
+                self.decide(id, Verdict::Cancelled, format!("killed by {by} before it started"));
+                KillAnswer::Cancelled
+            }
+            Stage::Dispatched { .. } | Stage::Running => {
+                self.send_kill(id, &format!("killed by {by}"));
+                KillAnswer::Told
+            }
+            Stage::Deciding | Stage::Recording | Stage::Closing => KillAnswer::AlreadyEnded,
+        })
+    }
+
+    pub(super) fn kill_job(&mut self, job: JobId, by: &str) -> Vec<RunId> {
+        let runs = self.by_job.get(&job).cloned().unwrap_or_default();
+        let told =
+            |answer: &Result<KillAnswer, ControlError>| matches!(answer, Ok(KillAnswer::Told | KillAnswer::Cancelled));
+        runs.into_iter().filter(|run| told(&self.kill_run(*run, by))).collect()
+    }
+}

@@ -1,0 +1,349 @@
+//! Due fires are claimed a little ahead, many in one commit. Each commit guards the shard's seat and moves its cursor, and guards
+//! each run's key at the version that was read.
+//!
+//! **Why a fire never starts twice.** A run's id follows from job and instant; its key is created once under the seat's guard
+//! together with the cursor that passes it, and names the only incarnation that may start it. A server that lost the seat has
+//! every commit refused, and what is not committed is not dispatched. `removing_the_claims_guard_is_noticed` fails without it.
+
+use std::pin::Pin;
+
+use belfry_coord::{Guard, HELD_WRITES_MAX, Held, HeldError, Resolved, Write, keys};
+use belfry_core::due::{self, Due};
+use belfry_core::id::Slot;
+use belfry_core::run::{Event, Trigger, Verdict};
+use belfry_core::{Fence, JobId, RunId, Timestamp, Version};
+use jiff::SignedDuration;
+
+use super::{Left, Open, Shard, Stage};
+use crate::context::Context;
+use crate::cursor::Cursor;
+use crate::open_run::{Decision, ManualFacts, OpenRecord};
+
+/// How far ahead of its instant a fire is claimed, at most.
+const LOOK_AHEAD: SignedDuration = SignedDuration::from_millis(1000);
+/// When the next fire is this near, all up to the look-ahead are claimed: few commits, and time enough to dispatch.
+const CLAIM_WHEN_WITHIN: SignedDuration = SignedDuration::from_millis(600);
+/// What is not urgent (removing the keys of ended runs) waits this long for company.
+const PATIENCE: SignedDuration = SignedDuration::from_millis(400);
+const WAITING_CLAIMS_MAX: usize = 4 * HELD_WRITES_MAX;
+const RETRY_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
+
+pub(super) fn wake_for(fire: Timestamp) -> Timestamp {
+    fire.saturating_sub(CLAIM_WHEN_WITHIN).unwrap_or(Timestamp::MIN)
+}
+
+/// A commit that was answered, and the seat back.
+pub(crate) struct Committed {
+    seat: Held<Cursor>,
+    runs: Vec<RunId>,
+    result: Result<Version, HeldError>,
+}
+
+impl Shard {
+    pub(super) fn may_claim_more(&self) -> bool {
+        self.to_commit.len() < WAITING_CLAIMS_MAX
+    }
+
+    pub(super) fn claim_due(&mut self, now: Timestamp) {
+        let near = now.saturating_add(CLAIM_WHEN_WITHIN).unwrap_or(Timestamp::MAX);
+        if self.jobs.peek().is_none_or(|(at, _)| at > near) {
+            return;
+        }
+        let ahead = now.saturating_add(LOOK_AHEAD).unwrap_or(Timestamp::MAX);
+        while self.may_claim_more()
+            && let Some((planned, job)) = self.jobs.peek().filter(|(at, _)| *at <= ahead)
+        {
+            self.jobs.pop();
+            self.claim(job, planned, now);
+        }
+    }
+
+    fn claim(&mut self, job: JobId, planned: Timestamp, now: Timestamp) {
+        let id = RunId::of(job, planned, Slot::Only);
+        let passed = Cursor { at: planned, job };
+        // A schedule that was changed a moment ago may have a fire behind the cursor: it is claimed without moving it back.
+        let cursor = (passed > self.cursor).then_some(passed);
+        self.cursor = self.cursor.max(passed);
+        let Some(slot) = self.jobs.get(job) else { return };
+        let verdict = due::judge(&slot.schedule, &slot.misfire, planned, now);
+        let start_at = slot.start_at(planned);
+        let Some(mut open) = self.new_open(id, job, planned, Trigger::Schedule, ManualFacts::default(), now) else {
+            return;
+        };
+        open.start_at = start_at;
+        open.cursor = cursor;
+        match verdict {
+            Due::Run => self.enter(open),
+            Due::Skip { reason } => {
+                open.record.decision = Some(Decision { verdict: Verdict::Skipped, reason, at: now.as_millisecond() });
+                self.insert(open);
+                self.commit_now(id);
+            }
+        }
+    }
+
+    /// A run that is not in the coordinator yet. None: its job cannot be read, which was logged when it was loaded.
+    pub(super) fn new_open(
+        &self,
+        id: RunId,
+        job: JobId,
+        planned: Timestamp,
+        trigger: Trigger,
+        manual: ManualFacts,
+        now: Timestamp,
+    ) -> Option<Open> {
+        let slot = self.jobs.get(job)?;
+        let document = slot.document().ok()?;
+        let record = OpenRecord {
+            job,
+            namespace: document.namespace,
+            job_name: document.name,
+            revision: slot.revision,
+            planned: planned.as_millisecond(),
+            claimed_at: now.as_millisecond(),
+            trigger,
+            fence: None,
+            bound: None,
+            decision: None,
+            manual,
+        };
+        let run = record.to_run(id, Version(0));
+        Some(Open {
+            record,
+            run,
+            version: None,
+            stage: Stage::Claiming,
+            start_at: planned,
+            not_on: Vec::new(),
+            then: None,
+            kill: None,
+            booked: false,
+            cursor: None,
+            reply: None,
+        })
+    }
+
+    pub(super) fn insert(&mut self, open: Open) {
+        let (id, job) = (open.run.id, open.run.job);
+        let runs = self.by_job.entry(job).or_default();
+        runs.push(id);
+        runs.sort_unstable();
+        self.open.insert(id, open);
+    }
+
+    /// The run's key is written or removed with the next commit.
+    pub(super) fn commit_now(&mut self, run: RunId) {
+        self.to_commit.push_back(run);
+        self.commit_soon = Some(Timestamp::MIN);
+    }
+
+    pub(super) fn commit_by_and_by(&mut self, run: RunId) {
+        self.to_commit.push_back(run);
+        if self.commit_soon.is_none() {
+            self.commit_soon = self.context.now().checked_add(PATIENCE).ok();
+        }
+    }
+
+    pub(super) fn next_commit(&mut self) -> Option<Pin<Box<dyn Future<Output = Committed> + Send>>> {
+        let due = self.releasing || self.to_commit.len() >= HELD_WRITES_MAX || self.commit_soon? <= self.context.now();
+        if !due || self.to_commit.is_empty() {
+            return None;
+        }
+        let count = self.to_commit.len().min(HELD_WRITES_MAX);
+        let mut runs: Vec<RunId> = self.to_commit.drain(..count).collect();
+        // One write a key: it carries what the run has come to.
+        runs.sort_unstable();
+        runs.dedup();
+        if self.to_commit.is_empty() {
+            self.commit_soon = None;
+        }
+        let seat = self.seat.take()?;
+        let mut cursor = *seat.extra();
+        let mut guards = Vec::with_capacity(count);
+        let mut writes = Vec::with_capacity(count);
+        for id in &runs {
+            let Some(open) = self.open.get(id) else { continue };
+            let key = keys::open_run(self.id, *id);
+            guards.push(match open.version {
+                None => Guard::Absent(key.clone()),
+                Some(version) => Guard::At(key.clone(), version),
+            });
+            writes.push(match open.stage {
+                Stage::Closing => Write::Delete(key),
+                _ => Write::Put(key, open.record.encode()),
+            });
+            cursor = open.cursor.map_or(cursor, |passed| cursor.max(passed));
+        }
+        metrics::counter!("belfry_shard_commits_total").increment(1);
+        Some(Box::pin(commit(self.context.clone(), seat, cursor, guards, writes, runs)))
+    }
+
+    pub(super) fn settle(&mut self, committed: Committed) -> Result<(), Left> {
+        let version = match committed.result {
+            Ok(version) => version,
+            Err(cause) => {
+                tracing::warn!(shard = %self.id, "the shard is given up and read again: {}", crate::chain(&cause));
+                return Err(Left::Deposed);
+            }
+        };
+        self.seat = Some(committed.seat);
+        for id in committed.runs {
+            self.committed(id, version);
+        }
+        Ok(())
+    }
+
+    fn committed(&mut self, id: RunId, version: Version) {
+        let now = self.context.now();
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let first = open.version.is_none();
+        open.version = Some(version);
+        if first {
+            metrics::counter!("belfry_fires_claimed_total").increment(1);
+            open.run.fence = Fence(version.0);
+            open.record.fence = Some(Fence(version.0));
+            open.cursor = None;
+            self.publish(id);
+            self.answer(id);
+        }
+        let Some(open) = self.open.get_mut(&id) else { return };
+        match open.stage {
+            Stage::Closing => self.forget(id),
+            Stage::Claiming | Stage::Placing | Stage::Deciding if open.record.decision.is_some() => self.decided(id),
+            Stage::Claiming | Stage::Placing => {
+                if let Some((verdict, reason)) = open.then.take() {
+                    open.stage = Stage::Behind { judged: true };
+                    self.decide(id, verdict, reason);
+                } else if open.record.bound.is_some() {
+                    self.dispatch(id);
+                } else {
+                    self.wait_or_go(id, now);
+                }
+            }
+            // A result came in while the commit was on its way.
+            Stage::Recording | Stage::Deciding => {}
+            Stage::Behind { .. } | Stage::Homeless(_) | Stage::Dispatched { .. } | Stage::Running => {}
+        }
+    }
+
+    /// First into the coordinator, then into the store, then the key is removed.
+    pub(super) fn decide(&mut self, id: RunId, verdict: Verdict, reason: String) {
+        let at = self.context.now().as_millisecond();
+        let Some(open) = self.open.get_mut(&id) else { return };
+        match open.stage {
+            Stage::Claiming | Stage::Placing => open.then = Some((verdict, reason)),
+            Stage::Deciding | Stage::Recording | Stage::Closing => {}
+            Stage::Behind { .. } | Stage::Homeless(_) | Stage::Dispatched { .. } | Stage::Running => {
+                self.homeless.remove(&id);
+                open.record.decision = Some(Decision { verdict, reason, at });
+                open.stage = Stage::Deciding;
+                self.commit_now(id);
+            }
+        }
+    }
+
+    pub(super) fn decided(&mut self, id: RunId) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let Some(decision) = open.record.decision.clone() else { return };
+        open.stage = Stage::Recording;
+        let at = Timestamp::from_millisecond(decision.at).unwrap_or(Timestamp::MIN);
+        // Stale: the agent's own word came first, and is what is recorded.
+        if open.run.on(Event::Decided { at, verdict: decision.verdict, reason: decision.reason }).is_ok() {
+            self.ended(id);
+        }
+    }
+
+    /// The run has its end: the store is told, and runs of the job that wait may go.
+    pub(super) fn ended(&mut self, id: RunId) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let (job, ended_at) = (open.run.job, open.run.ended_at.unwrap_or(open.run.planned));
+        if let Some(bound) = open.record.bound.as_ref().filter(|_| open.booked) {
+            self.context.nodes.freed(bound.node, bound.incarnation);
+            open.booked = false;
+        }
+        self.context.recorder.run(open.run.clone());
+        self.publish(id);
+        self.answer(id);
+        self.jobs.run_ended(job, ended_at);
+        self.next_of_job(job);
+        if !self.homeless.is_empty() {
+            self.try_homeless();
+        }
+    }
+
+    /// Whoever asked for the run gets it as soon as it exists for good.
+    fn answer(&mut self, id: RunId) {
+        if let Some(open) = self.open.get_mut(&id)
+            && (open.record.decision.is_none() || open.run.state.is_ended())
+            && let Some(reply) = open.reply.take()
+        {
+            let _ = reply.send(Ok(open.run.clone()));
+        }
+    }
+
+    pub(super) fn recorded(&mut self, runs: &[RunId]) {
+        for id in runs {
+            // Not if a later truth is already on its way to the store: its own notice will come.
+            if let Some(open) = self.open.get_mut(id).filter(|open| open.stage == Stage::Recording) {
+                open.stage = Stage::Closing;
+                self.commit_by_and_by(*id);
+            }
+        }
+    }
+
+    fn forget(&mut self, id: RunId) {
+        if let Some(open) = self.open.remove(&id) {
+            self.context.open.remove(id);
+            if let Some(runs) = self.by_job.get_mut(&open.run.job) {
+                runs.retain(|run| *run != id);
+                if runs.is_empty() {
+                    self.by_job.remove(&open.run.job);
+                }
+            }
+        }
+    }
+}
+
+/// Tries until the commit is known to have happened, or can never happen. A coordinator that is away is waited for; the seat's
+/// guard decides whether this server still owns the shard then.
+async fn commit(
+    context: std::sync::Arc<Context>,
+    mut seat: Held<Cursor>,
+    cursor: Cursor,
+    guards: Vec<Guard>,
+    writes: Vec<Write>,
+    runs: Vec<RunId>,
+) -> Committed {
+    loop {
+        let result = match seat.commit(cursor, guards.clone(), writes.clone()).await {
+            Err(HeldError::Commit { cause, .. }) if cause.is_transient() => {
+                context.coordinator_health.away(context.now(), &cause);
+                match settle_doubt(&mut seat).await {
+                    Some(result) => result,
+                    None => continue,
+                }
+            }
+            result => result,
+        };
+        if result.is_ok() {
+            context.coordinator_health.ok();
+        }
+        return Committed { seat, runs, result };
+    }
+}
+
+/// None: the commit has not happened and never will, so it may be tried again.
+async fn settle_doubt(seat: &mut Held<Cursor>) -> Option<Result<Version, HeldError>> {
+    loop {
+        tokio::time::sleep(RETRY_DELAY).await;
+        if !seat.is_unresolved() {
+            return None;
+        }
+        match seat.resolve().await {
+            Ok(Resolved::Applied(version)) => return Some(Ok(version)),
+            Ok(Resolved::NotApplied) => return None,
+            Err(HeldError::Commit { cause, .. }) if cause.is_transient() => {}
+            Err(cause) => return Some(Err(cause)),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Changed jobs. A claimed fire that has not come to its instant is judged by the definition as it is then: it goes on amended,
+//! or ends as cancelled with the reason.
+
+use belfry_core::run::{Trigger, Verdict};
+use belfry_core::{JobId, RunId};
+use belfry_proto::session::{Recall, RunKey};
+use belfry_store::JobChange;
+
+use super::{Shard, Stage};
+
+impl Shard {
+    pub(super) fn edit(&mut self, changes: Vec<JobChange>) {
+        for change in changes {
+            match change {
+                JobChange::Upsert(job) => {
+                    if self.jobs.get(job.id).is_some_and(|slot| slot.revision >= job.revision) {
+                        continue; // seen already
+                    }
+                    if let Err(cause) = self.jobs.upsert(&job, self.cursor_before_look_ahead()) {
+                        tracing::error!("{cause}");
+                        self.jobs.remove(job.id);
+                    }
+                    if !self.by_job.contains_key(&job.id) {
+                        self.jobs.count_after_from(job.id, None);
+                    }
+                    self.judge_claimed_again(job.id);
+                }
+                JobChange::Removed(id) => {
+                    self.jobs.remove(id);
+                    self.judge_claimed_again(id);
+                }
+            }
+        }
+    }
+
+    /// A changed schedule counts from its change, also where the cursor has looked ahead.
+    fn cursor_before_look_ahead(&self) -> crate::cursor::Cursor {
+        crate::cursor::Cursor::starting(self.context.now().min(self.cursor.at))
+    }
+
+    fn judge_claimed_again(&mut self, job: JobId) {
+        let now = self.context.now();
+        for id in self.by_job.get(&job).cloned().unwrap_or_default() {
+            let Some(open) = self.open.get(&id) else { continue };
+            let removed = self.jobs.get(job).is_none();
+            let why_not = match self.jobs.get(job) {
+                None => Some("its job was removed before it started"),
+                // What had its instant was due, and manual runs have no schedule to be judged by.
+                Some(_) if open.start_at <= now || open.record.trigger != Trigger::Schedule => None,
+                Some(slot) if !slot.enabled => Some("its job was paused before its instant"),
+                Some(slot) if slot.schedule.delay_after_end().is_none() && !slot.fires_at(open.run.planned) => {
+                    Some("its job's schedule was changed before its instant")
+                }
+                Some(_) => None,
+            };
+            let dispatched = matches!(open.stage, Stage::Dispatched { .. });
+            match why_not {
+                Some(why) if dispatched && (!removed || open.start_at > now) => self.recall(id, why),
+                Some(why) if !matches!(open.stage, Stage::Running | Stage::Dispatched { .. }) => {
+                    self.decide(id, Verdict::Cancelled, why.to_owned());
+                }
+                Some(_) => {}
+                None if dispatched && open.start_at > now => {
+                    self.send_order(id);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// The agent ends it as cancelled if it has not started; its word is what is recorded.
+    fn recall(&mut self, id: RunId, why: &str) {
+        let Some(bound) = self.open.get(&id).and_then(|open| open.record.bound.as_ref()) else { return };
+        let order = Recall {
+            key: Some(RunKey { run: id.to_string(), attempt: bound.attempt }),
+            shard: self.id.0.into(),
+            term: self.term.0,
+            outcome: "cancelled".to_owned(),
+            reason: why.to_owned(),
+        };
+        self.context.sessions.order(bound.node, bound.incarnation, order.into());
+    }
+}

@@ -1,0 +1,94 @@
+//! What agents say about runs, and what the coming and going of nodes means for them.
+
+use belfry_core::run::{Event, Verdict};
+use belfry_core::{Incarnation, NodeId, RunId};
+use belfry_proto::session::{RunKey, Stored};
+
+use super::{NodeReport, Shard, Stage};
+
+impl Shard {
+    /// A refusal is remembered by the agent for ever, so the run may go elsewhere.
+    pub(super) fn taken(&mut self, id: RunId, attempt: u32, refused: Option<String>) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let Some(bound) = open.record.bound.clone().filter(|bound| bound.attempt == attempt) else { return };
+        if !matches!(open.stage, Stage::Dispatched { .. }) {
+            return;
+        }
+        match refused {
+            None => open.stage = Stage::Dispatched { taken: true },
+            Some(why) => {
+                tracing::warn!(run = %id, node = %bound.node_name, "the node refused the run: {why}");
+                self.context.nodes.freed(bound.node, bound.incarnation);
+                open.booked = false;
+                open.record.bound = None;
+                open.not_on.push((bound.node, bound.incarnation));
+                open.stage = Stage::Homeless(format!("{} refused it: {why}", bound.node_name));
+                self.homeless.insert(id);
+                self.try_homeless();
+            }
+        }
+    }
+
+    pub(super) fn happened(&mut self, id: RunId, event: Event) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let ends = matches!(event, Event::Ended(_));
+        if open.run.on(event).is_err() {
+            if ends && open.stage == Stage::Closing {
+                // The store has it; the agent missed that it was told.
+                if let Some(node) = open.run.node {
+                    let keys = vec![RunKey { run: id.to_string(), attempt: open.run.attempt }];
+                    self.context.sessions.tell(node, Stored { keys }.into());
+                }
+            }
+            return;
+        }
+        if ends {
+            open.stage = Stage::Recording;
+            self.ended(id);
+        } else {
+            open.stage = Stage::Running;
+            self.context.recorder.run(open.run.clone());
+            self.publish(id);
+        }
+    }
+
+    /// The same incarnation goes on with what it has, and gets what it missed. A new one will never start an old order, so what
+    /// the old one neither finished nor reports is lost.
+    pub(super) fn node_arrived(&mut self, report: &NodeReport) {
+        let of_node = |open: &super::Open| open.record.bound.as_ref().is_some_and(|bound| bound.node == report.node);
+        let runs: Vec<RunId> = self.open.iter().filter(|(_, open)| of_node(open)).map(|(id, _)| *id).collect();
+        for id in runs {
+            let Some(open) = self.open.get_mut(&id) else { continue };
+            let Some(bound) = open.record.bound.clone() else { continue };
+            if !matches!(open.stage, Stage::Dispatched { .. } | Stage::Running) {
+                continue;
+            }
+            let key = (id, bound.attempt);
+            let has = report.running.contains(&key) || report.finished.contains(&key);
+            if bound.incarnation == report.incarnation {
+                if has {
+                    open.stage =
+                        if open.stage == Stage::Running { Stage::Running } else { Stage::Dispatched { taken: true } };
+                } else if open.stage == (Stage::Dispatched { taken: false }) {
+                    self.send_order(id);
+                }
+            } else if !report.finished.contains(&key) {
+                let reason = format!("the agent on {} ended while it had the run, and was started again", report.name);
+                self.decide(id, Verdict::Lost, reason);
+            }
+        }
+        self.try_homeless();
+    }
+
+    pub(super) fn node_lost(&mut self, node: NodeId, incarnation: Incarnation) {
+        let bound_there = |open: &super::Open| {
+            open.record.bound.as_ref().is_some_and(|bound| bound.node == node && bound.incarnation == incarnation)
+                && matches!(open.stage, Stage::Dispatched { .. } | Stage::Running)
+        };
+        let runs: Vec<RunId> = self.open.iter().filter(|(_, open)| bound_there(open)).map(|(id, _)| *id).collect();
+        for id in runs {
+            let name = self.open.get(&id).and_then(|open| open.run.node_name.clone()).unwrap_or_default();
+            self.decide(id, Verdict::Lost, format!("node {name} was silent for longer than the TTL"));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a server tells about itself and its nodes, as values for API and CLI.
+
+use std::collections::BTreeMap;
+
+use belfry_core::{Incarnation, JobId, NodeId, RunId, ServerId, ShardId, Term, Timestamp};
+use serde::Serialize;
+
+/// A node that has joined, connected or not.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeView {
+    pub id: NodeId,
+    pub name: String,
+    pub version: String,
+    pub labels: BTreeMap<String, String>,
+    pub weight: u32,
+    pub slots: u32,
+    /// Runs it executes or keeps ready.
+    pub load: u32,
+    pub draining: bool,
+    pub excluded: bool,
+    pub connected: bool,
+    pub incarnation: Incarnation,
+    pub connected_since: Option<Timestamp>,
+    pub last_heartbeat: Option<Timestamp>,
+    /// Its clock minus this server's.
+    pub clock_offset_ms: Option<i64>,
+    /// The user that jobs without `as` run as.
+    pub runs_as: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterView {
+    pub server: ServerId,
+    pub version: String,
+    pub started_at: Timestamp,
+    pub leader: bool,
+    pub shards: Vec<ShardView>,
+    pub jobs: u64,
+    pub open_runs: u64,
+    pub coordinator: Health,
+    pub store: Health,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ShardView {
+    pub shard: ShardId,
+    pub term: Term,
+    pub jobs: u64,
+    pub open_runs: u64,
+    pub next_fire: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    Ok,
+    /// What is wrong, for how long.
+    Away {
+        since: Timestamp,
+        message: String,
+    },
+}
+
+/// A request to run a job now.
+#[derive(Clone, Debug)]
+pub struct ManualRun {
+    pub job: JobId,
+    pub by: String,
+    /// A repeated request with the same key is the same run.
+    pub idempotency_key: Option<String>,
+    pub env: BTreeMap<String, String>,
+    pub node: Option<NodeId>,
+    /// Ignore `overlap`.
+    pub force: bool,
+    /// Set for a rerun.
+    pub rerun_of: Option<RunId>,
+}
+
+/// What became of a request to kill a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KillAnswer {
+    /// Its node was told; the outcome will be in the record.
+    Told,
+    /// It had not started and will not.
+    Cancelled,
+    /// It has ended already.
+    AlreadyEnded,
+}
