@@ -1,0 +1,172 @@
+//! The agent as its program sees it: start, connect, drain.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use belfry_core::{Incarnation, NodeId};
+use belfry_exec::{Spawner, current_user};
+use belfry_proto::session::{FromAgent, ToAgent};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::alarm::Alarm;
+use crate::clock::{Clock, Moment, SystemClock};
+use crate::desk::{Desk, Event, Load, NodeFacts};
+use crate::desk_loop::{self, INBOX_MAX, Inbox};
+use crate::identity::{self, FolderLock};
+use crate::logins::Logins;
+use crate::session::{MESSAGES_IN_FLIGHT_MAX, Node};
+use crate::spool::Spool;
+use crate::tasks::Tasks;
+use crate::trust::Trust;
+use crate::{AgentConfig, AgentError, leftovers, remote};
+
+/// A running agent. Clones are the same agent; when the last one is dropped it ends as if it had been killed.
+#[derive(Clone)]
+pub struct Agent {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    node: Arc<Node>,
+    load: watch::Receiver<Load>,
+    quit_time: Duration,
+    _stops_tasks: DropGuard,
+    _lock: FolderLock,
+}
+
+/// A session inside one process.
+pub struct LocalLink {
+    pub to_agent: mpsc::Sender<ToAgent>,
+    pub from_agent: mpsc::Receiver<FromAgent>,
+}
+
+/// Beyond `quit_time`, for trees that were told to end, and for results on their way.
+const END_TIME_MAX: Duration = Duration::from_secs(30);
+const DELIVERY_TIME_MAX: Duration = Duration::from_secs(3);
+const LOCAL_MESSAGES_MAX: usize = 1024;
+
+impl Agent {
+    /// Returns when nothing of a former incarnation is left and its results are found again. Needs a tokio runtime.
+    pub async fn start(config: AgentConfig) -> Result<Agent, AgentError> {
+        Agent::start_with_clock(config, Arc::new(SystemClock)).await
+    }
+
+    pub async fn start_with_clock(config: AgentConfig, clock: Arc<dyn Clock>) -> Result<Agent, AgentError> {
+        let lock = identity::lock_folder(&config.data_dir)?;
+        let id = identity::node_id(&config.data_dir, clock.now())?;
+        let incarnations = {
+            let clock = Arc::clone(&clock);
+            let mut last = Incarnation(0);
+            Box::new(move || {
+                last = Incarnation(identity::new_incarnation(clock.now()).0.max(last.0 + 1));
+                last
+            })
+        };
+        let logins = Logins::new(current_user(), &config.default_user, config.allow_root)
+            .map_err(|cause| AgentError::DefaultUser { cause })?;
+        let (sender, inbox) = mpsc::channel(INBOX_MAX);
+        let spool = open_spool(config.data_dir.join("spool"), sender.clone())?;
+        let facts = NodeFacts {
+            node: id,
+            name: config.name.clone(),
+            labels: config.labels,
+            slots: config.slots,
+            runs_as: logins.default().login.user.clone(),
+            credential: config.credential,
+        };
+        let trust = Trust::default();
+        let desk = Desk::new(facts, incarnations, trust.clone(), spool.finished(), Moment::of(clock.as_ref()));
+        end_leftovers(id, Incarnation(desk.load().incarnation)).await;
+        let program = config.zygote.program.clone();
+        let spawner = Spawner::start(config.zygote).map_err(|cause| AgentError::Zygote { program, cause })?;
+        let alarm = Alarm::new().map_err(|cause| AgentError::Alarm { cause })?;
+        let stop = CancellationToken::new();
+        let node = Arc::new(Node {
+            id,
+            name: config.name,
+            allow_root: config.allow_root,
+            clock,
+            spool,
+            spawner,
+            logins,
+            trust,
+            tasks: Tasks::new(stop.clone()),
+            inbox: sender,
+            last_session: AtomicU64::new(0),
+        });
+        let (load_sender, load) = watch::channel(desk.load());
+        // Fate: ends with the agent; it has no way to fail.
+        node.tasks.spawn("desk", desk_loop::run(desk, Arc::clone(&node), alarm, inbox, load_sender));
+        let inner = Inner { node, load, quit_time: config.quit_time, _stops_tasks: stop.drop_guard(), _lock: lock };
+        Ok(Agent { inner: Arc::new(inner) })
+    }
+
+    pub fn node(&self) -> NodeId {
+        self.inner.node.id
+    }
+
+    /// The current one: an agent that was held dead goes on as a new incarnation.
+    pub fn incarnation(&self) -> Incarnation {
+        Incarnation(self.inner.load.borrow().incarnation)
+    }
+
+    /// The user that jobs without `as` run as.
+    pub fn runs_as(&self) -> &str {
+        &self.inner.node.logins.default().login.user
+    }
+
+    /// A session with a server in the same process. It ends when either end of the link is dropped.
+    pub fn connect_local(&self) -> LocalLink {
+        let (to_agent, incoming) = mpsc::channel(LOCAL_MESSAGES_MAX);
+        let (outgoing, from_agent) = mpsc::channel(MESSAGES_IN_FLIGHT_MAX);
+        let node = Arc::clone(&self.inner.node);
+        // Fate: ends with the link; whoever holds it may connect again.
+        self.inner.node.tasks.spawn("local-session", async move {
+            node.serve(ReceiverStream::new(incoming), outgoing).await;
+        });
+        LocalLink { to_agent, from_agent }
+    }
+
+    /// Keeps a session with a server in another process of this machine, until `shutdown`. An address elsewhere is refused.
+    pub async fn run_remote(&self, server_url: String, shutdown: CancellationToken) -> Result<(), AgentError> {
+        let endpoint = remote::endpoint(&server_url)?;
+        remote::keep_session(Arc::clone(&self.inner.node), endpoint, shutdown).await;
+        Ok(())
+    }
+
+    /// Takes no new work, lets runs end by themselves for `quit_time`, ends the rest, and gets results on their way. What
+    /// cannot be delivered now stays in the spool for the next start.
+    pub async fn drain(&self, reason: &str) {
+        let node = &self.inner.node;
+        let mut load = self.inner.load.clone();
+        node.tell(Event::Drain { reason: reason.to_owned() }).await;
+        let idle = |load: &Load| load.stopping && load.live == 0;
+        if tokio::time::timeout(self.inner.quit_time, load.wait_for(idle)).await.is_err() {
+            tracing::info!(runs = load.borrow().live, "the time to quit is over; what still runs is ended");
+            node.tell(Event::EndAll { reason: reason.to_owned() }).await;
+            if tokio::time::timeout(END_TIME_MAX, load.wait_for(idle)).await.is_err() {
+                tracing::warn!(runs = load.borrow().live, "some runs do not end; they go with the agent");
+            }
+        }
+        node.spool.flush().await;
+        let delivered = |load: &Load| load.undelivered == 0 || load.sessions == 0;
+        drop(tokio::time::timeout(DELIVERY_TIME_MAX, load.wait_for(delivered)).await);
+    }
+}
+
+fn open_spool(folder: PathBuf, desk: mpsc::Sender<Inbox>) -> Result<Spool, AgentError> {
+    let hand_on = move |messages| drop(desk.blocking_send(Inbox::Event(Event::Written(messages))));
+    Spool::open(&folder, Box::new(hand_on)).map_err(|cause| AgentError::Spool { path: folder, cause })
+}
+
+async fn end_leftovers(node: NodeId, incarnation: Incarnation) {
+    let ended = tokio::task::spawn_blocking(move || leftovers::end_leftovers(node, incarnation)).await;
+    match ended {
+        Ok(0) | Err(_) => {}
+        Ok(processes) => tracing::warn!(processes, "ended what a former start of this agent left running"),
+    }
+}

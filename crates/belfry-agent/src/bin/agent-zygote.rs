@@ -1,0 +1,5 @@
+//! The zygote as a program of its own, for this crate's tests.
+
+fn main() {
+    belfry_exec::zygote_main()
+}

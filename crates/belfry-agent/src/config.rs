@@ -1,0 +1,27 @@
+//! What an agent is told when it starts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use belfry_exec::ZygoteCommand;
+
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Holds the node's id, the lock and the spool. Made when it is missing.
+    pub data_dir: PathBuf,
+    /// The name people know this node by.
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    /// How many runs execute at once; the others wait in the order of their instants.
+    pub slots: u32,
+    /// Whether jobs may run as root.
+    pub allow_root: bool,
+    /// Who jobs without `as` run as when the agent is root and may not run them as root. Usually `nobody`.
+    pub default_user: String,
+    /// How long a drain waits for runs to end by themselves.
+    pub quit_time: Duration,
+    pub zygote: ZygoteCommand,
+    /// Shown to servers in hello.
+    pub credential: String,
+}

@@ -1,0 +1,281 @@
+//! The desk: every decision of a node, made from events and the time they come with. It does nothing itself: what is to be
+//! done comes out as acts, in order. The loop around it is `desk_loop`.
+
+mod orders;
+mod past;
+mod peers;
+mod queue;
+mod results;
+mod sessions;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use belfry_core::{Incarnation, NodeId};
+use belfry_proto::session::{Ended, FromAgent, OutputChunk, from_agent, to_agent};
+use tokio::sync::watch;
+
+use crate::clock::Moment;
+use crate::key::Key;
+use crate::trust::{Heartbeats, Trust};
+use past::Past;
+pub(crate) use peers::SessionId;
+use peers::{Peers, RESEND_AFTER};
+pub(crate) use queue::Order;
+use queue::Queue;
+use terms::Terms;
+
+/// What the servers are told about this node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeFacts {
+    pub node: NodeId,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub slots: u32,
+    pub runs_as: String,
+    pub credential: String,
+}
+
+#[derive(Debug)]
+pub(crate) enum Event {
+    Opened {
+        session: SessionId,
+    },
+    /// `at`: the boottime at which the message came.
+    Received {
+        session: SessionId,
+        message: to_agent::Message,
+        at: Duration,
+    },
+    Closed {
+        session: SessionId,
+    },
+    /// The program runs.
+    Started {
+        key: Key,
+        at_ms: i64,
+    },
+    /// Nothing of the run executes any more, or ever will; its end is on its way to the spool.
+    Exited {
+        key: Key,
+    },
+    /// Output that only followers want.
+    Live(OutputChunk),
+    /// The spool has these, so they may be sent.
+    Written(Vec<FromAgent>),
+    /// No new work from now on.
+    Drain {
+        reason: String,
+    },
+    /// End everything that still runs.
+    EndAll {
+        reason: String,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) enum Act {
+    Send {
+        session: SessionId,
+        message: from_agent::Message,
+    },
+    /// All that the spool has of a run.
+    SendSpooled {
+        session: SessionId,
+        key: Key,
+    },
+    Start {
+        key: Key,
+        order: Box<Order>,
+        kills: watch::Receiver<Option<KillOrder>>,
+    },
+    Keep(Ended),
+    Forget(Vec<Key>),
+}
+
+/// An order to end the tree of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KillOrder {
+    /// `None`: the job's own.
+    pub grace: Option<Duration>,
+    pub reason: String,
+}
+
+/// What others want to know of a desk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub incarnation: u64,
+    /// Taken, and its end is not in the spool yet.
+    pub live: usize,
+    pub undelivered: usize,
+    pub sessions: usize,
+    /// No new work is taken.
+    pub stopping: bool,
+}
+
+pub(crate) struct Desk {
+    facts: NodeFacts,
+    incarnation: Incarnation,
+    next_incarnation: Box<dyn FnMut() -> Incarnation + Send>,
+    terms: Terms,
+    past: Past,
+    live: HashMap<Key, Live>,
+    queue: Queue,
+    /// Runs that hold a slot.
+    executing: u32,
+    /// Of these, the ones whose program does not run yet.
+    starting: u32,
+    peers: Peers,
+    beats: Heartbeats,
+    stopping: Option<String>,
+    next_resend: Duration,
+    acts: Vec<Act>,
+}
+
+/// A run from its taking to the moment when the spool has its end.
+struct Live {
+    /// Where its order came from last, or who was chosen since.
+    session: Option<SessionId>,
+    incarnation: Incarnation,
+    state: LiveState,
+}
+
+enum LiveState {
+    Waiting(Box<Order>),
+    Starting {
+        kill: watch::Sender<Option<KillOrder>>,
+    },
+    Running {
+        at_ms: i64,
+        kill: watch::Sender<Option<KillOrder>>,
+    },
+    /// It executes no more, or never did.
+    Settling {
+        started_at_ms: Option<i64>,
+    },
+}
+
+/// Below what the spawner has on the way at once, so that a start never waits after its trust was checked.
+const STARTING_MAX: u32 = 200;
+
+impl Desk {
+    /// `finished`: what the spool has of former incarnations.
+    pub(crate) fn new(
+        facts: NodeFacts,
+        mut next_incarnation: Box<dyn FnMut() -> Incarnation + Send>,
+        trust: Trust,
+        finished: Vec<Key>,
+        now: Moment,
+    ) -> Desk {
+        let mut peers = Peers::default();
+        finished.into_iter().for_each(|key| peers.deliver(key, None, now.boot));
+        Desk {
+            facts,
+            incarnation: next_incarnation(),
+            next_incarnation,
+            terms: Terms::default(),
+            past: Past::default(),
+            live: HashMap::new(),
+            queue: Queue::default(),
+            executing: 0,
+            starting: 0,
+            peers,
+            beats: Heartbeats::new(trust),
+            stopping: None,
+            next_resend: now.boot + RESEND_AFTER,
+            acts: Vec::new(),
+        }
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        Load {
+            incarnation: self.incarnation.0,
+            live: self.live.len(),
+            undelivered: self.peers.undelivered(),
+            sessions: self.peers.all().len(),
+            stopping: self.stopping.is_some(),
+        }
+    }
+
+    pub(crate) fn on(&mut self, event: Event, now: Moment) {
+        match event {
+            Event::Opened { session } => self.opened(session),
+            Event::Received { session, message, at } => self.received(session, message, at, now),
+            Event::Closed { session } => self.closed(session, now),
+            Event::Started { key, at_ms } => self.started(key, at_ms),
+            Event::Exited { key } => self.exited(key),
+            Event::Live(chunk) => self.forward_output(chunk),
+            Event::Written(messages) => self.written(messages, now),
+            Event::Drain { reason } => self.drain(reason, now),
+            Event::EndAll { reason } => self.end_all(&reason),
+        }
+    }
+
+    /// What is due by the clock alone. To be called after events and at `next_wake`.
+    pub(crate) fn tick(&mut self, now: Moment) {
+        self.beat(now);
+        self.start_due(now);
+        self.give_up_overdue(now);
+        if now.boot >= self.next_resend {
+            self.next_resend = now.boot + RESEND_AFTER / 4;
+            for (key, session) in self.peers.overdue(now.boot) {
+                self.acts.push(Act::SendSpooled { session, key });
+            }
+        }
+    }
+
+    /// The boottime of the next `tick` that would do something.
+    pub(crate) fn next_wake(&self) -> Option<Duration> {
+        let start = if self.has_room() { self.queue.next_due() } else { None };
+        let resend = (self.peers.undelivered() > 0).then_some(self.next_resend);
+        [start, self.queue.next_give_up(), self.beats.next_at(), resend].into_iter().flatten().min()
+    }
+
+    pub(crate) fn take_acts(&mut self) -> Vec<Act> {
+        std::mem::take(&mut self.acts)
+    }
+
+    fn has_room(&self) -> bool {
+        self.executing < self.facts.slots && self.starting < STARTING_MAX && self.beats.trust().was_given()
+    }
+
+    fn send(&mut self, session: SessionId, message: from_agent::Message) {
+        self.acts.push(Act::Send { session, message });
+    }
+
+    fn drain(&mut self, reason: String, now: Moment) {
+        let end = format!("the agent on {} stops: {reason}", self.facts.name);
+        self.stopping = Some(reason);
+        for key in self.waiting() {
+            self.never_start(key, belfry_core::run::Outcome::Skipped, end.clone(), now);
+        }
+    }
+
+    fn end_all(&mut self, reason: &str) {
+        let reason = format!("the agent on {} stops: {reason}", self.facts.name);
+        for live in self.live.values() {
+            live.kill(KillOrder { grace: None, reason: reason.clone() });
+        }
+    }
+
+    /// Runs that have not started.
+    fn waiting(&self) -> Vec<Key> {
+        let waits = |live: &Live| matches!(live.state, LiveState::Waiting(_));
+        let mut keys: Vec<Key> = self.live.iter().filter(|(_, live)| waits(live)).map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        keys
+    }
+}
+
+impl Live {
+    /// Whoever executes it hears of it; one who is already gone needs not.
+    fn kill(&self, order: KillOrder) {
+        match &self.state {
+            LiveState::Starting { kill } | LiveState::Running { kill, .. } => drop(kill.send(Some(order))),
+            LiveState::Waiting(_) | LiveState::Settling { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Orders of servers: taken once, refused, amended, recalled, killed; and started at their instant.
+
+use std::time::Duration;
+
+use belfry_core::run::{Outcome, RunState};
+use belfry_core::units::Span;
+use belfry_proto::session::{Dispatch, Ended, Kill, Recall, Started, Taken, from_agent};
+use tokio::sync::watch;
+
+use super::past::{Known, Refusal};
+use super::{Act, Desk, KillOrder, Live, LiveState, SessionId};
+use crate::clock::Moment;
+use crate::key::Key;
+
+pub(super) const LOST_CONTACT: &str = "lost contact with the servers before its start";
+
+impl Desk {
+    /// `at` is the boottime at which it came: its start is counted from there.
+    pub(super) fn dispatch(&mut self, session: SessionId, dispatch: Dispatch, at: Duration, now: Moment) {
+        let Some(key) = Key::from_wire(dispatch.key.as_ref()) else {
+            tracing::warn!(key = ?dispatch.key, "an order without a run's id; it is ignored");
+            return;
+        };
+        let is_of_highest_term = self.is_of_highest_term(dispatch.shard, dispatch.term);
+        if self.was_taken(key) {
+            if is_of_highest_term {
+                self.amend(key, session, dispatch, at);
+            }
+            self.answer_again(key, session);
+            return;
+        }
+        let refusal = match () {
+            () if !self.is_for_this_incarnation(&dispatch) => Some(Refusal::OtherIncarnation),
+            () if !is_of_highest_term => Some(Refusal::LowerTerm),
+            () if self.stopping.is_some() => Some(Refusal::Stopping),
+            () => None,
+        };
+        match refusal {
+            Some(refusal) => {
+                self.remember_refusal(key, refusal, now);
+                self.answer_taken(key, session, refusal.reason());
+            }
+            None => {
+                let order = self.queue.add(key, dispatch, at);
+                let state = LiveState::Waiting(Box::new(order));
+                self.live.insert(key, Live { session: Some(session), incarnation: self.incarnation, state });
+                self.answer_taken(key, session, "");
+            }
+        }
+    }
+
+    /// An order is bound to the incarnation that the claim names: a new one cannot know what the old one started.
+    fn is_for_this_incarnation(&self, dispatch: &Dispatch) -> bool {
+        dispatch.incarnation == self.incarnation.0
+    }
+
+    fn is_of_highest_term(&mut self, shard: u32, term: u64) -> bool {
+        self.terms.admit(shard, term)
+    }
+
+    fn was_taken(&self, key: Key) -> bool {
+        self.live.contains_key(&key) || self.peers.is_undelivered(key) || self.past.get(key).is_some()
+    }
+
+    fn remember_refusal(&mut self, key: Key, refusal: Refusal, now: Moment) {
+        self.past.remember(key, Known::Refused(refusal), now.boot);
+    }
+
+    fn amend(&mut self, key: Key, session: SessionId, dispatch: Dispatch, at: Duration) {
+        let for_this_incarnation = self.is_for_this_incarnation(&dispatch);
+        let Some(live) = self.live.get_mut(&key) else { return };
+        live.session = Some(session);
+        if let LiveState::Waiting(order) = &mut live.state
+            && for_this_incarnation
+            && dispatch.revision > order.dispatch.revision
+        {
+            self.queue.remove(order);
+            **order = self.queue.add(key, dispatch, at);
+        }
+    }
+
+    fn answer_taken(&mut self, key: Key, session: SessionId, refused: &str) {
+        self.send(session, from_agent::Message::Taken(Taken { key: Some(key.to_wire()), refused: refused.to_owned() }));
+    }
+
+    /// All that is known of an order that came before.
+    fn answer_again(&mut self, key: Key, session: SessionId) {
+        let refused = match self.past.get(key) {
+            Some(Known::Refused(refusal)) => refusal.reason(),
+            Some(Known::Ended) | None => "",
+        };
+        self.answer_taken(key, session, refused);
+        let started_at_ms = self.live.get(&key).and_then(Live::started_at_ms);
+        if let Some(at_ms) = started_at_ms {
+            self.send(session, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms }));
+        }
+        if self.peers.is_undelivered(key) {
+            self.acts.push(Act::SendSpooled { session, key });
+        }
+    }
+
+    pub(super) fn recall(&mut self, recall: Recall, now: Moment) {
+        let Some(key) = self.obeyed(recall.key.as_ref(), recall.shard, recall.term) else { return };
+        let outcome = if recall.outcome == "skipped" { Outcome::Skipped } else { Outcome::Cancelled };
+        if self.is_waiting(key) {
+            self.never_start(key, outcome, recall.reason, now);
+        }
+    }
+
+    pub(super) fn kill(&mut self, kill: Kill, now: Moment) {
+        let Some(key) = self.obeyed(kill.key.as_ref(), kill.shard, kill.term) else { return };
+        if self.is_waiting(key) {
+            self.never_start(key, Outcome::Cancelled, kill.reason, now);
+        } else if let Some(live) = self.live.get(&key) {
+            let grace = (kill.grace_ms > 0).then(|| Duration::from_millis(kill.grace_ms));
+            live.kill(KillOrder { grace, reason: kill.reason });
+        }
+    }
+
+    fn obeyed(&mut self, key: Option<&belfry_proto::session::RunKey>, shard: u32, term: u64) -> Option<Key> {
+        let key = Key::from_wire(key)?;
+        if self.is_of_highest_term(shard, term) {
+            return Some(key);
+        }
+        tracing::info!(%key, shard, term, "an order of a server that lost the shard is ignored");
+        None
+    }
+
+    fn is_waiting(&self, key: Key) -> bool {
+        self.live.get(&key).is_some_and(|live| matches!(live.state, LiveState::Waiting(_)))
+    }
+
+    /// A waiting run ends here, with its reason.
+    pub(super) fn never_start(&mut self, key: Key, outcome: Outcome, reason: String, now: Moment) {
+        let Some(live) = self.live.get_mut(&key) else { return };
+        let LiveState::Waiting(order) = std::mem::replace(&mut live.state, LiveState::Settling { started_at_ms: None })
+        else {
+            return;
+        };
+        self.queue.remove(&order);
+        self.acts.push(Act::Keep(Ended {
+            key: Some(key.to_wire()),
+            outcome: RunState::from(outcome).as_str().to_owned(),
+            reason,
+            ended_at_ms: now.wall_ms,
+            ..Default::default()
+        }));
+    }
+
+    /// Starts what is due, in order, as far as there are slots.
+    pub(super) fn start_due(&mut self, now: Moment) {
+        while self.has_room()
+            && let Some(key) = self.queue.first_due(now.boot)
+        {
+            if !self.is_trusted(now) {
+                self.never_start(key, Outcome::Skipped, LOST_CONTACT.to_owned(), now);
+                continue;
+            }
+            let Some(live) = self.live.get_mut(&key) else { return };
+            let (kill, kills) = watch::channel(None);
+            let LiveState::Waiting(order) = std::mem::replace(&mut live.state, LiveState::Starting { kill }) else {
+                return;
+            };
+            self.queue.remove(&order);
+            self.executing += 1;
+            self.starting += 1;
+            self.acts.push(Act::Start { key, order, kills });
+        }
+    }
+
+    fn is_trusted(&self, now: Moment) -> bool {
+        self.beats.trust().may_start(now.boot)
+    }
+
+    pub(super) fn give_up_overdue(&mut self, now: Moment) {
+        while let Some(key) = self.queue.first_to_give_up(now.boot) {
+            let Some(Live { state: LiveState::Waiting(order), .. }) = self.live.get(&key) else { return };
+            let waited = Span::from(Duration::from_millis(order.dispatch.start_within_ms));
+            let reason = if self.beats.trust().was_given() {
+                format!("no free slot on {} for {waited}", self.facts.name)
+            } else {
+                LOST_CONTACT.to_owned()
+            };
+            self.never_start(key, Outcome::Skipped, reason, now);
+        }
+    }
+}
+
+impl Live {
+    pub(super) fn started_at_ms(&self) -> Option<i64> {
+        match &self.state {
+            LiveState::Waiting(_) | LiveState::Starting { .. } => None,
+            LiveState::Running { at_ms, .. } => Some(*at_ms),
+            LiveState::Settling { started_at_ms } => *started_at_ms,
+        }
+    }
+}

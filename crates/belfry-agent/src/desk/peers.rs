@@ -1,0 +1,187 @@
+//! The sessions that are open, and which results each was given to deliver.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use crate::key::Key;
+
+/// One session with one server, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SessionId(pub u64);
+
+#[derive(Default)]
+pub(super) struct Peers {
+    /// TTL of each session that was welcomed; `None` before that, and after a farewell.
+    sessions: BTreeMap<SessionId, Option<Duration>>,
+    /// Ended and not known to be stored.
+    deliveries: HashMap<Key, Delivery>,
+    carrier: Option<SessionId>,
+}
+
+struct Delivery {
+    through: Option<SessionId>,
+    since: Duration,
+}
+
+/// An end that was sent and not acknowledged for so long is sent again.
+pub(super) const RESEND_AFTER: Duration = Duration::from_secs(60);
+const RESENDS_AT_ONCE_MAX: usize = 1000;
+
+impl Peers {
+    pub(super) fn open(&mut self, session: SessionId) {
+        self.sessions.insert(session, None);
+    }
+
+    pub(super) fn close(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
+    pub(super) fn welcome(&mut self, session: SessionId, ttl: Duration) {
+        self.sessions.insert(session, Some(ttl));
+    }
+
+    pub(super) fn silence(&mut self, session: SessionId) {
+        if let Some(ttl) = self.sessions.get_mut(&session) {
+            *ttl = None;
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<SessionId> {
+        self.sessions.keys().copied().collect()
+    }
+
+    pub(super) fn is_ready(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(Option::is_some)
+    }
+
+    /// `preferred` while it lives, else any.
+    pub(super) fn route(&self, preferred: Option<SessionId>) -> Option<SessionId> {
+        preferred.filter(|session| self.is_ready(*session)).or_else(|| self.ready().next().map(|(session, _)| session))
+    }
+
+    /// The one session that heartbeats go through, with its TTL; another one when `silent` says so of the last.
+    pub(super) fn carrier(&mut self, silent: impl Fn(SessionId) -> bool) -> Option<(SessionId, Duration)> {
+        let current = self.carrier.filter(|session| self.is_ready(*session));
+        let next = match current {
+            Some(session) if !silent(session) => Some(session),
+            Some(session) => {
+                self.ready().map(|(other, _)| other).find(|other| *other > session).or_else(|| self.route(None))
+            }
+            None => self.route(None),
+        };
+        self.carrier = next;
+        let ttl = self.sessions.get(&next?).copied().flatten()?;
+        Some((next?, ttl))
+    }
+
+    pub(super) fn is_carrier(&self, session: SessionId) -> bool {
+        self.carrier == Some(session)
+    }
+
+    pub(super) fn deliver(&mut self, key: Key, through: Option<SessionId>, now: Duration) {
+        self.deliveries.insert(key, Delivery { through, since: now });
+    }
+
+    pub(super) fn delivered(&mut self, key: Key) {
+        self.deliveries.remove(&key);
+    }
+
+    pub(super) fn is_undelivered(&self, key: Key) -> bool {
+        self.deliveries.contains_key(&key)
+    }
+
+    pub(super) fn undelivered_keys(&self) -> Vec<Key> {
+        let mut keys: Vec<Key> = self.deliveries.keys().copied().collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    pub(super) fn undelivered(&self) -> usize {
+        self.deliveries.len()
+    }
+
+    /// Results that no living session has: each is assigned to the session that is returned with it.
+    pub(super) fn reassign(&mut self, now: Duration) -> Vec<(Key, SessionId)> {
+        let Some(session) = self.route(None) else { return Vec::new() };
+        let sessions = &self.sessions;
+        let lives = |session: &SessionId| sessions.get(session).is_some_and(Option::is_some);
+        let stranded =
+            self.deliveries.iter_mut().filter(|(_, delivery)| delivery.through.as_ref().is_none_or(|it| !lives(it)));
+        let mut reassigned: Vec<_> = stranded
+            .map(|(key, delivery)| {
+                *delivery = Delivery { through: Some(session), since: now };
+                (*key, session)
+            })
+            .collect();
+        reassigned.sort_unstable();
+        reassigned
+    }
+
+    /// Results that have waited long for their acknowledgement, to be sent again.
+    pub(super) fn overdue(&mut self, now: Duration) -> Vec<(Key, SessionId)> {
+        let Some(any) = self.route(None) else { return Vec::new() };
+        let overdue =
+            self.deliveries.iter_mut().filter(|(_, delivery)| now.saturating_sub(delivery.since) >= RESEND_AFTER);
+        overdue
+            .take(RESENDS_AT_ONCE_MAX)
+            .map(|(key, delivery)| {
+                delivery.since = now;
+                (*key, *delivery.through.get_or_insert(any))
+            })
+            .collect()
+    }
+
+    fn ready(&self) -> impl Iterator<Item = (SessionId, Duration)> {
+        self.sessions.iter().filter_map(|(session, ttl)| Some((*session, (*ttl)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belfry_core::RunId;
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+    const ONE: SessionId = SessionId(1);
+    const TWO: SessionId = SessionId(2);
+
+    fn two_servers() -> Peers {
+        let mut peers = Peers::default();
+        for session in [ONE, TWO] {
+            peers.open(session);
+            peers.welcome(session, TTL);
+        }
+        peers
+    }
+
+    #[test]
+    fn heartbeats_stay_with_one_server_until_it_is_silent_or_gone() {
+        let mut peers = two_servers();
+        let mut carrier = |silent: bool| peers.carrier(|_| silent).map(|(session, _)| session);
+        assert_eq!(carrier(false), Some(ONE));
+        assert_eq!(carrier(false), Some(ONE));
+        assert_eq!(carrier(true), Some(TWO));
+        assert_eq!(carrier(false), Some(TWO));
+        assert_eq!(carrier(true), Some(ONE));
+        peers.close(ONE);
+        assert_eq!(peers.carrier(|_| false), Some((TWO, TTL)));
+        peers.close(TWO);
+        assert_eq!(peers.carrier(|_| false), None);
+    }
+
+    #[test]
+    fn a_result_goes_to_another_session_when_its_own_is_gone() {
+        let mut peers = two_servers();
+        let key = Key { run: RunId::from_u128(1), attempt: 1 };
+        peers.deliver(key, Some(ONE), Duration::ZERO);
+        assert!(peers.reassign(Duration::ZERO).is_empty());
+        peers.close(ONE);
+        assert_eq!(peers.reassign(Duration::ZERO), [(key, TWO)]);
+        assert!(peers.reassign(Duration::ZERO).is_empty(), "once");
+        assert!(peers.overdue(RESEND_AFTER / 2).is_empty());
+        assert_eq!(peers.overdue(RESEND_AFTER), [(key, TWO)]);
+        peers.delivered(key);
+        assert!(peers.overdue(RESEND_AFTER * 3).is_empty());
+    }
+}

@@ -1,0 +1,79 @@
+//! What executions report, on its way to a server: started, output, ended.
+
+use belfry_proto::session::{Ended, FromAgent, OutputChunk, Started, from_agent};
+
+use super::past::Known;
+use super::{Act, Desk, LiveState};
+use crate::clock::Moment;
+use crate::key::Key;
+
+impl Desk {
+    pub(super) fn started(&mut self, key: Key, at_ms: i64) {
+        let Some(live) = self.live.get_mut(&key) else { return };
+        let LiveState::Starting { kill } = &live.state else { return };
+        live.state = LiveState::Running { at_ms, kill: kill.clone() };
+        self.starting -= 1;
+        if let Some(session) = self.peers.route(live.session) {
+            self.send(session, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms }));
+        }
+    }
+
+    pub(super) fn exited(&mut self, key: Key) {
+        let Some(live) = self.live.get_mut(&key) else { return };
+        let started_at_ms = live.started_at_ms();
+        match std::mem::replace(&mut live.state, LiveState::Settling { started_at_ms }) {
+            LiveState::Starting { .. } => {
+                self.starting -= 1;
+                self.executing -= 1;
+            }
+            LiveState::Running { .. } => self.executing -= 1,
+            LiveState::Waiting(_) | LiveState::Settling { .. } => {}
+        }
+    }
+
+    pub(super) fn written(&mut self, messages: Vec<FromAgent>, now: Moment) {
+        for message in messages {
+            match message.message {
+                Some(from_agent::Message::Output(chunk)) => self.forward_output(chunk),
+                Some(from_agent::Message::Ended(ended)) => self.ended(ended, now),
+                Some(
+                    from_agent::Message::Hello(_)
+                    | from_agent::Message::Heartbeat(_)
+                    | from_agent::Message::Taken(_)
+                    | from_agent::Message::Started(_)
+                    | from_agent::Message::Clock(_),
+                )
+                | None => {}
+            }
+        }
+    }
+
+    pub(super) fn forward_output(&mut self, chunk: OutputChunk) {
+        let live = Key::from_wire(chunk.key.as_ref()).and_then(|key| self.live.get(&key));
+        if let Some(session) = live.and_then(|live| live.session) {
+            self.send(session, from_agent::Message::Output(chunk));
+        }
+    }
+
+    /// The spool has the end: from here on the run is a result to deliver.
+    fn ended(&mut self, ended: Ended, now: Moment) {
+        let Some(key) = Key::from_wire(ended.key.as_ref()) else { return };
+        self.exited(key);
+        let own_session = self.live.remove(&key).and_then(|live| live.session);
+        self.past.remember(key, Known::Ended, now.boot);
+        let session = self.peers.route(own_session);
+        self.peers.deliver(key, session, now.boot);
+        match session {
+            Some(session) if own_session == Some(session) => self.send(session, from_agent::Message::Ended(ended)),
+            // This server has seen nothing of it so far.
+            Some(session) => self.acts.push(Act::SendSpooled { session, key }),
+            None => {}
+        }
+    }
+
+    pub(super) fn stored(&mut self, keys: &[belfry_proto::session::RunKey]) {
+        let keys: Vec<Key> = keys.iter().filter_map(|key| Key::from_wire(Some(key))).collect();
+        keys.iter().for_each(|key| self.peers.delivered(*key));
+        self.acts.push(Act::Forget(keys));
+    }
+}

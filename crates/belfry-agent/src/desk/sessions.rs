@@ -1,0 +1,147 @@
+//! The life of sessions: hello, welcome, heartbeats, farewell; and the end of an incarnation.
+
+use std::time::Duration;
+
+use belfry_core::run::Outcome;
+use belfry_proto::session::{
+    ClockAnswer, Heartbeat, HeartbeatAck, Hello, RunKey, Started, Welcome, from_agent, to_agent,
+};
+
+use super::orders::LOST_CONTACT;
+use super::{Act, Desk, SessionId};
+use crate::clock::Moment;
+use crate::key::Key;
+use crate::trust::Answer;
+
+/// A server that says less means this.
+const TTL_MIN: Duration = Duration::from_millis(100);
+
+impl Desk {
+    pub(super) fn opened(&mut self, session: SessionId) {
+        self.peers.open(session);
+        self.say_hello(session);
+    }
+
+    pub(super) fn received(&mut self, session: SessionId, message: to_agent::Message, at: Duration, now: Moment) {
+        match message {
+            to_agent::Message::Welcome(welcome) => self.welcomed(session, &welcome, now),
+            to_agent::Message::Heartbeat(ack) => self.heartbeat_answered(&ack, now),
+            to_agent::Message::Dispatch(dispatch) => self.dispatch(session, dispatch, at, now),
+            to_agent::Message::Recall(recall) => self.recall(recall, now),
+            to_agent::Message::Kill(kill) => self.kill(kill, now),
+            to_agent::Message::Stored(stored) => self.stored(&stored.keys),
+            to_agent::Message::Clock(question) => {
+                self.send(
+                    session,
+                    from_agent::Message::Clock(ClockAnswer { token: question.token, now_ms: now.wall_ms }),
+                );
+            }
+            to_agent::Message::Farewell(farewell) => {
+                tracing::info!(reason = farewell.reason, "a server says farewell");
+                self.peers.silence(session);
+                self.move_on_from(session, now);
+            }
+        }
+    }
+
+    pub(super) fn closed(&mut self, session: SessionId, now: Moment) {
+        self.peers.close(session);
+        self.move_on_from(session, now);
+    }
+
+    fn say_hello(&mut self, session: SessionId) {
+        let current = self.incarnation;
+        let mut running: Vec<Key> =
+            self.live.iter().filter(|(_, live)| live.incarnation == current).map(|(key, _)| *key).collect();
+        running.sort_unstable();
+        let finished = self.peers.undelivered_keys();
+        let wire = |keys: Vec<Key>| keys.into_iter().map(Key::to_wire).collect::<Vec<RunKey>>();
+        self.send(
+            session,
+            from_agent::Message::Hello(Hello {
+                node: self.facts.node.to_string(),
+                name: self.facts.name.clone(),
+                incarnation: current.0,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                labels: self.facts.labels.clone().into_iter().collect(),
+                slots: self.facts.slots,
+                running: wire(running),
+                finished: wire(finished),
+                runs_as: self.facts.runs_as.clone(),
+                credential: self.facts.credential.clone(),
+            }),
+        );
+    }
+
+    fn welcomed(&mut self, session: SessionId, welcome: &Welcome, now: Moment) {
+        self.peers.welcome(session, Duration::from_millis(welcome.ttl_ms).max(TTL_MIN));
+        self.beats.hurry(now.boot);
+        self.hand_over_stranded(now);
+    }
+
+    fn move_on_from(&mut self, session: SessionId, now: Moment) {
+        if self.peers.is_carrier(session) {
+            self.beats.hurry(now.boot);
+        }
+        self.hand_over_stranded(now);
+    }
+
+    /// Runs and results whose session is gone go to one that lives, with all that the spool has of them.
+    fn hand_over_stranded(&mut self, now: Moment) {
+        for (key, session) in self.peers.reassign(now.boot) {
+            self.acts.push(Act::SendSpooled { session, key });
+        }
+        let Some(any) = self.peers.route(None) else { return };
+        let mut adopted = Vec::new();
+        for (key, live) in &mut self.live {
+            if live.session.is_none_or(|session| !self.peers.is_ready(session)) {
+                live.session = Some(any);
+                adopted.push((*key, live.started_at_ms()));
+            }
+        }
+        adopted.sort_unstable();
+        for (key, started_at_ms) in adopted {
+            if let Some(at_ms) = started_at_ms {
+                self.send(any, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms }));
+                self.acts.push(Act::SendSpooled { session: any, key });
+            }
+        }
+    }
+
+    pub(super) fn beat(&mut self, now: Moment) {
+        if self.beats.next_at().is_none_or(|at| at > now.boot) {
+            return;
+        }
+        let beats = &self.beats;
+        match self.peers.carrier(|session| beats.is_silent(session)) {
+            Some((session, ttl)) => {
+                let sequence = self.beats.send(session, ttl, now.boot);
+                self.send(session, from_agent::Message::Heartbeat(Heartbeat { sequence }));
+            }
+            None => self.beats.pause(),
+        }
+    }
+
+    fn heartbeat_answered(&mut self, ack: &HeartbeatAck, now: Moment) {
+        match self.beats.answered(ack.sequence, ack.accepted) {
+            Answer::Renewed | Answer::Unknown => {}
+            Answer::Refused => self.become_new_incarnation(now),
+        }
+    }
+
+    /// The servers hold this incarnation dead. What has not started never will; what runs goes on, and its result is
+    /// reported late.
+    fn become_new_incarnation(&mut self, now: Moment) {
+        let former = self.incarnation;
+        self.beats.start_over();
+        for key in self.waiting() {
+            self.never_start(key, Outcome::Skipped, LOST_CONTACT.to_owned(), now);
+        }
+        self.incarnation = (self.next_incarnation)();
+        tracing::warn!(%former, new = %self.incarnation, "the servers held this node dead; it joins again as a new incarnation");
+        for session in self.peers.all() {
+            self.peers.silence(session);
+            self.say_hello(session);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+use belfry_core::RunId;
+use belfry_proto::session::{Dispatch, Hello, Stored, Welcome};
+
+use super::*;
+
+const ONE: SessionId = SessionId(1);
+
+struct World {
+    desk: Desk,
+    now: Moment,
+}
+
+fn key(run: u128) -> Key {
+    Key { run: RunId::from_u128(run), attempt: 1 }
+}
+
+impl World {
+    /// A node with one slot whose first heartbeat was acknowledged, with a TTL of 10 s.
+    fn trusted() -> World {
+        let facts = NodeFacts {
+            node: NodeId::from_u128(1),
+            name: "node1".into(),
+            labels: BTreeMap::new(),
+            slots: 1,
+            runs_as: "nobody".into(),
+            credential: String::new(),
+        };
+        let mut last = 6;
+        let incarnations = move || {
+            last += 1;
+            Incarnation(last)
+        };
+        let now = Moment { boot: Duration::from_secs(1000), wall_ms: 0 };
+        let mut world =
+            World { desk: Desk::new(facts, Box::new(incarnations), Trust::default(), Vec::new(), now), now };
+        world.on(Event::Opened { session: ONE });
+        world.receive(to_agent::Message::Welcome(Welcome { server: "s".into(), ttl_ms: 10_000 }));
+        world.acknowledge(1, true);
+        world
+    }
+
+    fn on(&mut self, event: Event) -> Vec<Act> {
+        self.desk.on(event, self.now);
+        self.desk.tick(self.now);
+        self.desk.take_acts()
+    }
+
+    fn receive(&mut self, message: to_agent::Message) -> Vec<Act> {
+        let at = self.now.boot;
+        self.on(Event::Received { session: ONE, message, at })
+    }
+
+    fn acknowledge(&mut self, sequence: u64, accepted: bool) -> Vec<Act> {
+        self.receive(to_agent::Message::Heartbeat(belfry_proto::session::HeartbeatAck { sequence, accepted }))
+    }
+
+    fn dispatch(&mut self, run: u128, start_in_ms: i64) -> Vec<Act> {
+        let (key, incarnation) = (Some(key(run).to_wire()), self.desk.incarnation.0);
+        self.receive(to_agent::Message::Dispatch(Dispatch { key, incarnation, start_in_ms, ..Default::default() }))
+    }
+
+    fn pass(&mut self, ms: u64) -> Vec<Act> {
+        self.now.boot += Duration::from_millis(ms);
+        self.desk.tick(self.now);
+        self.desk.take_acts()
+    }
+
+    fn end(&mut self, run: u128) -> Vec<Act> {
+        self.on(Event::Exited { key: key(run) });
+        let ended = Ended { key: Some(key(run).to_wire()), ..Default::default() };
+        self.on(Event::Written(vec![FromAgent { message: Some(from_agent::Message::Ended(ended)) }]))
+    }
+}
+
+fn starts(acts: &[Act]) -> Vec<Key> {
+    acts.iter().filter_map(|act| if let Act::Start { key, .. } = act { Some(*key) } else { None }).collect()
+}
+
+fn hellos(acts: Vec<Act>) -> Vec<Hello> {
+    let hello = |act| match act {
+        Act::Send { message: from_agent::Message::Hello(hello), .. } => Some(hello),
+        _ => None,
+    };
+    acts.into_iter().filter_map(hello).collect()
+}
+
+#[test]
+fn the_desk_wakes_at_the_instant_of_the_first_run_and_starts_it_then() {
+    let mut world = World::trusted();
+    assert!(starts(&world.dispatch(1, 400)).is_empty());
+    assert_eq!(world.desk.next_wake(), Some(world.now.boot + Duration::from_millis(400)));
+    assert!(starts(&world.pass(399)).is_empty());
+    assert_eq!(starts(&world.pass(1)), [key(1)]);
+}
+
+#[test]
+fn a_slot_is_given_on_as_soon_as_its_run_has_exited() {
+    let mut world = World::trusted();
+    assert_eq!(starts(&world.dispatch(1, 0)), [key(1)]);
+    let waiting = world.receive(to_agent::Message::Dispatch(Dispatch {
+        key: Some(key(2).to_wire()),
+        incarnation: world.desk.incarnation.0,
+        start_within_ms: 1000,
+        ..Default::default()
+    }));
+    assert!(starts(&waiting).is_empty());
+    world.on(Event::Started { key: key(1), at_ms: 0 });
+    assert_eq!(starts(&world.on(Event::Exited { key: key(1) })), [key(2)]);
+}
+
+#[test]
+fn a_result_is_sent_again_when_nobody_stores_it() {
+    let mut world = World::trusted();
+    world.dispatch(1, 0);
+    let acts = world.end(1);
+    assert!(
+        matches!(acts.as_slice(), [Act::Send { session: ONE, message: from_agent::Message::Ended(_) }]),
+        "{acts:?}"
+    );
+    let is_resent = |acts: &[Act]| acts.iter().any(|act| matches!(act, Act::SendSpooled { session: ONE, .. }));
+    assert!(!is_resent(&world.pass(30_000)));
+    assert!(is_resent(&world.pass(45_000)));
+    world.receive(to_agent::Message::Stored(Stored { keys: vec![key(1).to_wire()] }));
+    assert!(!is_resent(&world.pass(100_000)));
+}
+
+#[test]
+fn a_refused_heartbeat_ends_what_waits_and_says_hello_as_a_new_incarnation() {
+    let mut world = World::trusted();
+    world.dispatch(1, 0);
+    world.dispatch(2, 60_000);
+    world.pass(2500);
+    let acts = world.acknowledge(2, false);
+    let kept = acts.iter().find_map(|act| if let Act::Keep(ended) = act { Some(ended.clone()) } else { None });
+    assert_eq!(kept.unwrap().key, Some(key(2).to_wire()));
+    let hellos = hellos(acts);
+    assert_eq!(hellos.len(), 1);
+    assert_eq!((hellos[0].incarnation, hellos[0].running.len()), (8, 0));
+    assert!(world.acknowledge(2, false).is_empty(), "only once");
+    assert!(starts(&world.dispatch(3, 0)).is_empty(), "no trust before the new one is acknowledged");
+}
+
+#[test]
+fn a_run_of_a_former_incarnation_is_not_taken_again() {
+    let mut world = World::trusted();
+    world.dispatch(1, 0);
+    world.end(1);
+    world.receive(to_agent::Message::Stored(Stored { keys: vec![key(1).to_wire()] }));
+    let acts = world.dispatch(1, 0);
+    assert!(matches!(acts.as_slice(), [Act::Send { message: from_agent::Message::Taken(_), .. }]), "{acts:?}");
+}

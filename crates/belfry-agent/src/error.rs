@@ -1,0 +1,72 @@
+//! Why an agent did not start, or does not connect, in words for the person who runs it.
+
+use std::io;
+use std::path::PathBuf;
+
+use belfry_exec::LookupError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("make the agent's data folder {}", path.display())]
+    DataFolder {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("another agent uses the data folder {}; stop it, or give this one a folder of its own", path.display())]
+    InUse { path: PathBuf },
+    #[error("keep the node's id in {}", path.display())]
+    NodeId {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("the node's id in {} cannot be read; restore the file, or remove it to join as a new node", path.display())]
+    DamagedNodeId { path: PathBuf },
+    #[error("start the helper process that starts children, {}", program.display())]
+    Zygote {
+        program: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("open the spool in {}", path.display())]
+    Spool {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("make the timer that starts runs at their instants")]
+    Alarm {
+        #[source]
+        cause: io::Error,
+    },
+    #[error("find the user that jobs run as by default")]
+    DefaultUser {
+        #[source]
+        cause: LookupError,
+    },
+    #[error("{url}: not an address of a server; expected is http://127.0.0.1:PORT")]
+    NotAnAddress { url: String },
+    #[error(
+        "{url}: TLS between machines is not supported yet; only a server on this machine (127.0.0.1, ::1, localhost) can be joined"
+    )]
+    NotLoopback { url: String },
+}
+
+impl AgentError {
+    /// Whether the same may succeed a little later, with nothing changed by a person.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            AgentError::DefaultUser { cause } => cause.is_transient(),
+            AgentError::InUse { .. } => true,
+            AgentError::DataFolder { .. }
+            | AgentError::NodeId { .. }
+            | AgentError::DamagedNodeId { .. }
+            | AgentError::Zygote { .. }
+            | AgentError::Spool { .. }
+            | AgentError::Alarm { .. }
+            | AgentError::NotAnAddress { .. }
+            | AgentError::NotLoopback { .. } => false,
+        }
+    }
+}

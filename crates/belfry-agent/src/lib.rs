@@ -1,0 +1,28 @@
+//! A node: takes work from servers, starts each run at its instant and at most once, and keeps every result on disk until
+//! a server has stored it. It never touches the store or the coordinator, and never decides what is due.
+
+mod agent;
+mod alarm;
+mod clock;
+mod config;
+mod desk;
+mod desk_loop;
+mod error;
+mod execution;
+mod identity;
+mod key;
+mod leftovers;
+mod logins;
+mod outbox;
+mod prepare;
+mod remote;
+mod session;
+mod settle;
+mod spool;
+mod tasks;
+mod trust;
+
+pub use agent::{Agent, LocalLink};
+pub use clock::{Clock, SystemClock};
+pub use config::AgentConfig;
+pub use error::AgentError;

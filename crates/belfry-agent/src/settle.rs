@@ -1,0 +1,116 @@
+//! How a run ended, in the words of its record. Decides from facts alone.
+
+use belfry_core::run::{Outcome, RunState};
+use belfry_core::units::Span;
+use belfry_exec::{CaptureSummary, Exit, ExitStatus, Stream};
+use belfry_proto::session::Ended;
+use jiff::Timestamp;
+use nix::sys::signal::Signal;
+
+use crate::key::Key;
+use crate::prepare::CannotStart;
+
+/// Why a run's processes ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    ByItself,
+    TimedOut { after: Span },
+    Killed { reason: String },
+}
+
+pub(crate) struct Facts {
+    pub started_at: Timestamp,
+    pub exit: Exit,
+    pub cause: Cause,
+    pub output: CaptureSummary,
+    pub kept_chunks: u32,
+}
+
+pub(crate) fn settle(key: Key, facts: &Facts) -> Ended {
+    let Facts { started_at, exit, cause, output, kept_chunks } = facts;
+    let (outcome, reason) = verdict(exit.status, cause, output);
+    let (exit_code, signal) = match exit.status {
+        ExitStatus::Code(code) => (Some(code), None),
+        ExitStatus::Signal(signal) => (None, Some(signal)),
+        ExitStatus::Lost => (None, None),
+    };
+    Ended {
+        key: Some(key.to_wire()),
+        outcome: RunState::from(outcome).as_str().to_owned(),
+        reason,
+        started_at_ms: Some(started_at.as_millisecond()),
+        ended_at_ms: exit.ended_at.as_millisecond().max(started_at.as_millisecond()),
+        exit_code,
+        signal,
+        cpu_ms: u64::try_from((exit.cpu_user + exit.cpu_system).as_millis()).unwrap_or(u64::MAX),
+        max_rss_bytes: exit.max_rss_bytes,
+        left_behind: exit.left_behind,
+        output_bytes: output.stdout_bytes + output.stderr_bytes,
+        dropped_bytes: output.dropped_bytes,
+        chunks: *kept_chunks,
+    }
+}
+
+pub(crate) fn settle_unstarted(key: Key, why: CannotStart, now_ms: i64) -> Ended {
+    Ended {
+        key: Some(key.to_wire()),
+        outcome: RunState::from(why.outcome).as_str().to_owned(),
+        reason: why.reason,
+        ended_at_ms: now_ms,
+        exit_code: why.exit_code,
+        ..Default::default()
+    }
+}
+
+fn verdict(status: ExitStatus, cause: &Cause, output: &CaptureSummary) -> (Outcome, String) {
+    match (cause, status) {
+        (Cause::TimedOut { after }, _) => (Outcome::TimedOut, format!("ran longer than {after}")),
+        (Cause::Killed { reason }, _) => (Outcome::Killed, reason.clone()),
+        (Cause::ByItself, ExitStatus::Code(0)) => match &output.failed_on {
+            None => (Outcome::Succeeded, String::new()),
+            Some(found) => {
+                let stream = match found.stream {
+                    Stream::Stdout => "stdout",
+                    Stream::Stderr => "stderr",
+                };
+                (Outcome::Failed, format!("`{}` was found in {stream}", found.word))
+            }
+        },
+        (Cause::ByItself, ExitStatus::Code(code)) => (Outcome::Failed, format!("exit code {code}")),
+        (Cause::ByItself, ExitStatus::Signal(number)) => {
+            let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
+            (Outcome::Failed, format!("ended by signal {number} ({name})"))
+        }
+        (Cause::ByItself, ExitStatus::Lost) => {
+            let reason =
+                "the helper process that starts children was killed, and the run with it; how far it came is not known";
+            (Outcome::Failed, reason.to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belfry_exec::FailMatch;
+
+    use super::*;
+
+    fn check(status: ExitStatus, cause: Cause, found: Option<&str>, outcome: Outcome, reason: &str) {
+        let failed_on = found.map(|word| FailMatch { word: word.into(), stream: Stream::Stderr });
+        let output = CaptureSummary { failed_on, ..Default::default() };
+        assert_eq!(verdict(status, &cause, &output), (outcome, reason.to_owned()));
+    }
+
+    #[test]
+    fn every_end_has_its_outcome_and_reason() {
+        use Cause::{ByItself, Killed, TimedOut};
+        use ExitStatus::{Code, Signal};
+        check(Code(0), ByItself, None, Outcome::Succeeded, "");
+        check(Code(0), ByItself, Some("fatal"), Outcome::Failed, "`fatal` was found in stderr");
+        check(Code(3), ByItself, Some("fatal"), Outcome::Failed, "exit code 3");
+        check(Signal(9), ByItself, None, Outcome::Failed, "ended by signal 9 (SIGKILL)");
+        check(Signal(64), ByItself, None, Outcome::Failed, "ended by signal 64 (unknown)");
+        check(Code(0), TimedOut { after: Span::from_secs(90) }, None, Outcome::TimedOut, "ran longer than 1m30s");
+        check(Signal(15), Killed { reason: "killed by ann".into() }, None, Outcome::Killed, "killed by ann");
+    }
+}

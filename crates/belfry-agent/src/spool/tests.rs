@@ -1,0 +1,162 @@
+#![expect(clippy::disallowed_methods, reason = "a test hands on no more than it wrote")]
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use belfry_core::RunId;
+use bytes::Bytes;
+
+use super::*;
+
+fn key(run: u128) -> Key {
+    Key { run: RunId::from_u128(run), attempt: 1 }
+}
+
+fn chunk(run: u128, sequence: u32, bytes: &'static [u8]) -> OutputChunk {
+    OutputChunk {
+        key: Some(key(run).to_wire()),
+        sequence,
+        stream: 1,
+        bytes: Bytes::from_static(bytes),
+        ..Default::default()
+    }
+}
+
+fn end(run: u128) -> Ended {
+    Ended { key: Some(key(run).to_wire()), outcome: "succeeded".into(), ..Default::default() }
+}
+
+fn open(folder: &Path) -> (Spool, mpsc::Receiver<Vec<FromAgent>>) {
+    let (sender, handed_on) = mpsc::channel();
+    let hand_on = move |messages| drop(sender.send(messages));
+    (Spool::open(folder, Box::new(hand_on)).unwrap(), handed_on)
+}
+
+fn wait_for(handed_on: &mpsc::Receiver<Vec<FromAgent>>, count: usize) {
+    let mut seen = 0;
+    while seen < count {
+        seen += handed_on.recv_timeout(Duration::from_secs(5)).expect("written").len();
+    }
+}
+
+async fn read_all(spool: &Spool, key: Key, from: u32) -> Vec<FromAgent> {
+    let mut reading = spool.read(key, from);
+    let mut all = Vec::new();
+    loop {
+        let batch = reading.next().await;
+        if batch.is_empty() {
+            return all;
+        }
+        all.extend(batch);
+    }
+}
+
+fn segments(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+#[tokio::test]
+async fn what_ended_is_found_again_and_what_did_not_is_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let (spool, written) = open(folder.path());
+    spool.keep_chunk(chunk(1, 0, b"a")).await;
+    spool.keep_chunk(chunk(2, 0, b"x")).await;
+    spool.keep_chunk(chunk(1, 1, b"b")).await;
+    spool.keep_end(end(1));
+    wait_for(&written, 4);
+    // The files as a kill -9 leaves them: nothing was closed or synced on purpose.
+    let (again, _written) = open(folder.path());
+    assert_eq!(again.finished(), [key(1)]);
+    let records = read_all(&again, key(1), 0).await;
+    assert_eq!(records.len(), 3);
+    assert_eq!(records[1].message, Some(from_agent::Message::Output(chunk(1, 1, b"b"))));
+    assert_eq!(records[2].message, Some(from_agent::Message::Ended(end(1))));
+    assert_eq!(read_all(&again, key(1), 1).await.len(), 2);
+    assert!(read_all(&again, key(2), 0).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_file_cut_at_any_byte_gives_all_whole_records_before_the_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let (spool, written) = open(folder.path());
+    spool.keep_end(end(1));
+    wait_for(&written, 1);
+    let path = segments(folder.path()).remove(0);
+    let first = fs::metadata(&path).unwrap().len() as usize;
+    spool.keep_end(end(2));
+    wait_for(&written, 1);
+    let whole = fs::read(&path).unwrap();
+    for cut in 0..whole.len() {
+        let copy = tempfile::tempdir().unwrap();
+        fs::write(copy.path().join("0000000000.seg"), &whole[..cut]).unwrap();
+        let (index, next) = segment::replay(copy.path()).unwrap();
+        let expected: &[Key] = if cut < first { &[] } else { &[key(1)] };
+        assert_eq!((index.finished().as_slice(), next), (expected, 1), "cut at {cut}");
+        let mut damaged = whole.clone();
+        damaged[cut] ^= 0x40;
+        fs::write(copy.path().join("0000000000.seg"), damaged).unwrap();
+        assert!(segment::replay(copy.path()).unwrap().0.finished().len() < 2, "damaged at {cut}");
+    }
+}
+
+#[tokio::test]
+async fn a_segment_goes_when_all_its_runs_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let (spool, written) = open(folder.path());
+    spool.keep_end(end(1));
+    spool.keep_end(end(2));
+    wait_for(&written, 2);
+    drop(spool);
+    let (spool, written) = open(folder.path());
+    spool.keep_end(end(3));
+    wait_for(&written, 1);
+    assert_eq!(segments(folder.path()).len(), 2);
+    spool.forget(&[key(1)]);
+    assert_eq!(segments(folder.path()).len(), 2);
+    spool.forget(&[key(2), key(7)]);
+    assert_eq!(segments(folder.path()).len(), 1);
+    assert_eq!(spool.finished(), [key(3)]);
+}
+
+#[tokio::test]
+async fn a_full_disk_loses_no_result_and_is_recovered_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool_folder = folder.path().join("spool");
+    let (spool, written) = open(&spool_folder);
+    // No segment can be made where the folder is missing: the same path as a disk without room.
+    fs::remove_dir_all(&spool_folder).unwrap();
+    spool.keep_chunk(chunk(1, 0, b"a")).await;
+    spool.keep_end(end(1));
+    wait_for(&written, 2);
+    spool.keep_end(end(2));
+    wait_for(&written, 1);
+    assert_eq!(spool.finished(), [key(1), key(2)]);
+    assert_eq!(read_all(&spool, key(1), 0).await.len(), 2);
+    fs::create_dir(&spool_folder).unwrap();
+    spool.flush().await;
+    assert_eq!(read_all(&spool, key(1), 0).await.len(), 2);
+    drop(spool);
+    let (again, _written) = open(&spool_folder);
+    assert_eq!(again.finished(), [key(1), key(2)]);
+}
+
+/// `cargo test -p belfry-agent --lib -- --ignored --nocapture ends_per_second`
+#[tokio::test]
+#[ignore = "a measurement, not a check"]
+async fn ends_per_second() {
+    use crate::clock::{Clock, SystemClock};
+    let folder = tempfile::tempdir().unwrap();
+    let (spool, written) = open(folder.path());
+    // Some seconds, so that the disk is brought up to date dozens of times meanwhile.
+    const ENDS: u32 = 300_000;
+    let began = SystemClock.boottime();
+    for run in 0..ENDS {
+        spool.keep_end(end(u128::from(run)));
+        // One at a time, as for a single slot: the worst case for a writer that lives from batches.
+        wait_for(&written, 1);
+    }
+    let took = SystemClock.boottime() - began;
+    println!("ends through the spool, each waited for: {:.0}/s", f64::from(ENDS) / took.as_secs_f64());
+}

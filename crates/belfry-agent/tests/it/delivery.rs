@@ -1,0 +1,123 @@
+use std::time::Duration;
+
+use belfry_agent::Agent;
+use belfry_proto::session::from_agent;
+
+use crate::server::{Server, config, key, shell, start, stdout};
+
+const TTL: Duration = Duration::from_secs(10);
+
+fn spool_bytes(folder: &std::path::Path) -> u64 {
+    let segments = std::fs::read_dir(folder.join("agent/spool")).unwrap().flatten();
+    segments.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hello_says_who_the_node_is_and_what_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (agent, mut server) = start(folder.path()).await;
+    assert_eq!(server.hello.node, agent.node().to_string());
+    assert_eq!((server.hello.name.as_str(), server.hello.slots), ("node1", 100));
+    assert_eq!((server.hello.labels["zone"].as_str(), server.hello.credential.as_str()), ("a", "secret"));
+    assert!(server.hello.running.is_empty() && server.hello.finished.is_empty());
+    server.stores = false;
+    server.dispatch(shell(1, "true")).await;
+    server.until_ended(1).await;
+    server.dispatch(shell(2, "sleep 5")).await;
+    server.until_started(2).await;
+    let second = Server::connected(agent.connect_local()).await;
+    assert_eq!((second.hello.running, second.hello.finished), (vec![key(2)], vec![key(1)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_is_sent_again_to_the_next_session_until_it_is_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let (agent, mut server) = start(folder.path()).await;
+    server.stores = false;
+    server.dispatch(shell(1, "echo precious")).await;
+    server.until_ended(1).await;
+    drop(server);
+    for _session in 0..2 {
+        let mut server = Server::welcome(agent.connect_local(), TTL).await;
+        server.stores = false;
+        assert_eq!(server.hello.finished, [key(1)]);
+        let (chunks, ended) = server.result(1).await;
+        assert_eq!((ended.outcome.as_str(), stdout(&chunks).as_str()), ("succeeded", "precious\n"));
+    }
+    let mut server = Server::welcome(agent.connect_local(), TTL).await;
+    server.until_ended(1).await;
+    server.until_heard().await;
+    drop(server);
+    let server = Server::connected(agent.connect_local()).await;
+    assert!(server.hello.finished.is_empty(), "{:?}", server.hello.finished);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_go_to_the_session_of_the_order_while_it_lives_else_to_any() {
+    let folder = tempfile::tempdir().unwrap();
+    let (agent, mut first) = start(folder.path()).await;
+    let mut second = Server::welcome(agent.connect_local(), TTL).await;
+    second.dispatch(shell(1, "echo one")).await;
+    assert_eq!(second.until_ended(1).await.outcome, "succeeded");
+    second.dispatch(shell(2, "echo early; sleep 1; echo late")).await;
+    second.until(|message| matches!(message, from_agent::Message::Output(_)).then_some(())).await;
+    drop(second);
+    let (chunks, ended) = first.result(2).await;
+    assert_eq!(ended.outcome, "succeeded");
+    let mut kept: Vec<_> = chunks.into_iter().filter(|chunk| !chunk.live_only).collect();
+    kept.dedup_by_key(|chunk| chunk.sequence);
+    assert_eq!(stdout(&kept), "early\nlate\n", "the whole output, also what the other one had");
+    drop(agent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_start_of_the_agent_delivers_what_the_last_one_could_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (agent, mut server) = start(folder.path()).await;
+    let (node, incarnation) = (agent.node(), agent.incarnation());
+    server.stores = false;
+    server.dispatch(shell(1, "echo precious")).await;
+    server.until_ended(1).await;
+    drop((agent, server));
+    let agent = restart(folder.path()).await;
+    assert_eq!(agent.node(), node);
+    assert!(agent.incarnation() > incarnation);
+    let mut server = Server::welcome(agent.connect_local(), TTL).await;
+    assert_eq!((server.hello.running.len(), &server.hello.finished), (0, &vec![key(1)]));
+    let (chunks, ended) = server.result(1).await;
+    assert_eq!((ended.outcome.as_str(), stdout(&chunks).as_str()), ("succeeded", "precious\n"));
+}
+
+/// The lock goes with the last task of the old one, a moment after it was dropped.
+async fn restart(folder: &std::path::Path) -> Agent {
+    loop {
+        match Agent::start(config(folder)).await {
+            Ok(agent) => return agent,
+            Err(belfry_agent::AgentError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_read_loses_no_output_and_delays_no_other_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (agent, mut slow) = start(folder.path()).await;
+    let mut quick = Server::welcome(agent.connect_local(), TTL).await;
+    slow.dispatch(shell(9, "true")).await;
+    slow.until_ended(9).await;
+    let document = serde_json::json!({"name": "job", "action": {"shell": {"command": "seq 1 1500000"}}, "output": {"keep": "16MiB"}});
+    slow.dispatch(crate::server::with_document(1, &document)).await;
+    while spool_bytes(folder.path()) < 8 * 1024 * 1024 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    quick.dispatch(shell(2, "echo quick")).await;
+    assert_eq!(stdout(&quick.result(2).await.0), "quick\n");
+    let (chunks, ended) = slow.result(1).await;
+    let mut kept: Vec<_> = chunks.into_iter().filter(|chunk| !chunk.live_only).collect();
+    kept.sort_by_key(|chunk| chunk.sequence);
+    kept.dedup_by_key(|chunk| chunk.sequence);
+    assert_eq!(kept.len(), ended.chunks as usize);
+    let expected: String = (1..=1_500_000).map(|number| format!("{number}\n")).collect();
+    assert!(stdout(&kept) == expected, "every byte, in order");
+}

@@ -1,0 +1,15 @@
+//! The agent with real processes, through a session in which the test plays the server.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test plays the world around the agent: it starts processes and reads clocks"
+)]
+
+mod crash;
+mod delivery;
+mod execution;
+mod orders;
+mod remote;
+mod server;
+mod timing;
+mod trust;

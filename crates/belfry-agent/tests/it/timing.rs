@@ -1,0 +1,174 @@
+use std::time::Duration;
+
+use belfry_agent::{Clock, SystemClock};
+use belfry_proto::session::{Dispatch, from_agent};
+
+use crate::server::{config, key, shell, start, start_with, with_document};
+
+fn exec_true(run: u32) -> Dispatch {
+    with_document(run, &serde_json::json!({"name": "job", "action": {"exec": {"argv": ["/bin/true"]}}}))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_starts_at_its_instant_and_never_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    let mut lags_us = Vec::new();
+    for run in 1..=10 {
+        let sent = SystemClock.boottime();
+        let wall = SystemClock.now();
+        server.dispatch(Dispatch { start_in_ms: 100, ..exec_true(run) }).await;
+        let ended = server.until_ended(run).await;
+        let began_ms = ended.started_at_ms.unwrap() - wall.as_millisecond();
+        assert!(began_ms >= 99, "run {run} began after {began_ms} ms");
+        lags_us.push((SystemClock.boottime() - sent).as_micros() as i64 - 100_000);
+    }
+    lags_us.sort_unstable();
+    println!("from the instant to the end of /bin/true at the server: {lags_us:?} µs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starts_come_in_the_order_of_their_instants_whatever_the_order_of_arrival() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start_with(belfry_agent::AgentConfig { slots: 4, ..config(folder.path()) }).await;
+    let runs: Vec<u32> = (1..=60).collect();
+    let mut shuffled = runs.clone();
+    shuffled.sort_unstable_by_key(|run| (run * 37) % 61);
+    for run in shuffled {
+        server.dispatch(Dispatch { start_in_ms: 400 + i64::from(run) * 2, ..exec_true(run) }).await;
+    }
+    let mut started = Vec::new();
+    let mut ended = 0;
+    while ended < runs.len() {
+        match server.next().await {
+            from_agent::Message::Ended(end) => {
+                ended += 1;
+                started.push((end.started_at_ms.unwrap(), end.key.unwrap().run));
+            }
+            _ => continue,
+        }
+    }
+    started.sort_by_key(|(at_ms, _)| *at_ms);
+    let order: Vec<_> = started.iter().map(|(_, run)| run.clone()).collect();
+    // Two that began within one millisecond cannot be told apart here.
+    for (place, pair) in started.windows(2).enumerate() {
+        let out_of_order = order[place] > order[place + 1];
+        assert!(!out_of_order || pair[0].0 == pair[1].0, "{started:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_finds_no_slot_in_time_is_skipped_and_a_free_slot_is_used_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start_with(belfry_agent::AgentConfig { slots: 2, ..config(folder.path()) }).await;
+    server.dispatch(shell(1, "sleep 996")).await;
+    server.dispatch(shell(2, "sleep 1")).await;
+    server.dispatch(Dispatch { start_within_ms: 300, ..shell(3, "true") }).await;
+    server.dispatch(shell(4, "true")).await;
+    let skipped = server.until_ended(3).await;
+    assert_eq!((skipped.outcome.as_str(), skipped.reason.as_str()), ("skipped", "no free slot on node1 for 300ms"));
+    assert_eq!(server.until_ended(2).await.outcome, "succeeded");
+    assert_eq!(server.until_ended(4).await.outcome, "succeeded", "the hanging one delays nobody");
+    server.kill(1, 1, "enough").await;
+    assert_eq!(server.until_ended(1).await.outcome, "killed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_due_at_one_instant_all_start_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    const RUNS: u32 = 1000;
+    let began = SystemClock.boottime();
+    for run in 1..=RUNS {
+        let start_in_ms = 300 - (SystemClock.boottime() - began).as_millis() as i64;
+        server.dispatch(Dispatch { start_in_ms, ..exec_true(run) }).await;
+    }
+    let mut ended = std::collections::HashSet::new();
+    let mut started = 0;
+    while ended.len() < RUNS as usize {
+        match server.next().await {
+            from_agent::Message::Started(_) => started += 1,
+            from_agent::Message::Ended(end) => {
+                assert_eq!(end.outcome, "succeeded", "{}", end.reason);
+                assert!(ended.insert(end.key.unwrap().run));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(started, RUNS);
+    assert!(ended.contains(&key(1).run));
+    let took = SystemClock.boottime() - began - Duration::from_millis(300);
+    println!(
+        "{RUNS} runs of /bin/true from their instant to the last end: {took:?}, {:.0}/s",
+        f64::from(RUNS) / took.as_secs_f64()
+    );
+}
+
+/// `cargo test -p belfry-agent --test it -- --ignored --nocapture throughput`
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement, not a check"]
+async fn throughput_of_bin_true() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    const RUNS: u32 = 3000;
+    for round in 0..5 {
+        let through_agent = agent_rate(&mut server, round * RUNS, RUNS).await;
+        // Heartbeats are answered meanwhile: a node without contact starts nothing.
+        let bare = tokio::select! {
+            rate = spawner_rate(RUNS) => rate,
+            _ = server.listen_for(Duration::from_secs(600)) => panic!("it takes too long"),
+        };
+        println!(
+            "/bin/true: agent {through_agent:.0}/s, spawner with capture {bare:.0}/s, ratio {:.2}",
+            through_agent / bare
+        );
+    }
+}
+
+async fn agent_rate(server: &mut crate::server::Server, first: u32, runs: u32) -> f64 {
+    const AHEAD: u32 = 300;
+    let began = SystemClock.boottime();
+    for run in 1..=AHEAD {
+        server.dispatch(exec_true(first + run)).await;
+    }
+    let (mut sent, mut ended) = (AHEAD, 0);
+    while ended < runs {
+        if let from_agent::Message::Ended(end) = server.next().await {
+            assert_eq!(end.outcome, "succeeded", "{}", end.reason);
+            ended += 1;
+            if sent < runs {
+                sent += 1;
+                server.dispatch(exec_true(first + sent)).await;
+            }
+        }
+    }
+    f64::from(runs) / (SystemClock.boottime() - began).as_secs_f64()
+}
+
+/// The same children, a hundred at a time as the agent has slots, with their pipes drained; the environment is made once.
+async fn spawner_rate(runs: u32) -> f64 {
+    use belfry_exec::{CaptureLimits, Prepared, RunTag, Spawner, capture};
+    let spawner = Spawner::start(config(std::path::Path::new("/tmp")).zygote).unwrap();
+    let env = belfry_exec::clean_environment(&belfry_exec::current_user(), &Default::default());
+    let tag = RunTag { run: "bench".into(), attempt: 1 };
+    let what = Prepared { argv: vec!["/bin/true".into()], env, directory: None, umask: None, identity: None, tag };
+    let began = SystemClock.boottime();
+    let next = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let workers: Vec<_> = (0..100)
+        .map(|_| {
+            let (spawner, next, what) = (spawner.clone(), next.clone(), what.clone());
+            tokio::spawn(async move {
+                while next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < runs {
+                    let mut child = spawner.spawn(what.clone()).await.unwrap();
+                    let (sink, _events) = tokio::sync::mpsc::channel(1);
+                    let pipes = child.take_output();
+                    tokio::join!(capture(pipes, CaptureLimits::default(), None, sink), child.wait());
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    f64::from(runs) / (SystemClock.boottime() - began).as_secs_f64()
+}

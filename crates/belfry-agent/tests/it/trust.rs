@@ -1,0 +1,97 @@
+use std::time::Duration;
+
+use belfry_proto::session::{Dispatch, from_agent};
+
+use crate::server::{Server, config, shell, stdout};
+
+const TTL: Duration = Duration::from_millis(2000);
+
+async fn start(folder: &std::path::Path) -> (belfry_agent::Agent, Server) {
+    let agent = belfry_agent::Agent::start(config(folder)).await.unwrap();
+    let server = Server::welcome(agent.connect_local(), TTL).await;
+    (agent, server)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_come_four_times_per_ttl() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    let mut sequences = Vec::new();
+    let began = tokio::time::Instant::now();
+    while sequences.len() < 5 {
+        if let Some(from_agent::Message::Heartbeat(beat)) = server.next_raw().await {
+            sequences.push(beat.sequence);
+        }
+    }
+    assert_eq!(sequences, [1, 2, 3, 4, 5]);
+    assert!(began.elapsed() >= TTL * 9 / 10, "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_started_after_contact_was_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    server.dispatch(shell(1, "true")).await;
+    assert_eq!(server.until_ended(1).await.outcome, "succeeded");
+    server.acknowledges = None;
+    server.dispatch(Dispatch { start_in_ms: 2500, ..shell(2, "echo never") }).await;
+    let (chunks, ended) = server.result(2).await;
+    assert_eq!((ended.outcome.as_str(), chunks.len()), ("skipped", 0));
+    assert_eq!(ended.reason, "lost contact with the servers before its start");
+    server.acknowledges = Some(true);
+    server.listen_for(Duration::from_millis(600)).await;
+    server.dispatch(shell(3, "true")).await;
+    assert_eq!(server.until_ended(3).await.outcome, "succeeded", "contact is back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_before_the_first_acknowledgement_waits_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = belfry_agent::Agent::start(config(folder.path())).await.unwrap();
+    let mut server = Server::connected(agent.connect_local()).await;
+    server.acknowledges = None;
+    server.send_welcome(TTL).await;
+    server.dispatch(shell(1, "echo well")).await;
+    server.dispatch(Dispatch { start_within_ms: 100, ..shell(2, "echo never") }).await;
+    let ended = server.until_ended(2).await;
+    assert_eq!(ended.reason, "lost contact with the servers before its start");
+    server.acknowledges = Some(true);
+    assert_eq!(stdout(&server.result(1).await.0), "well\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_held_dead_joins_again_as_a_new_incarnation_and_reports_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let (agent, mut server) = start(folder.path()).await;
+    let former = agent.incarnation();
+    server.dispatch(shell(1, "sleep 2; echo late")).await;
+    server.until_started(1).await;
+    server.dispatch(Dispatch { start_in_ms: 60_000, ..shell(2, "echo never") }).await;
+    server.until_taken(2).await;
+    server.acknowledges = Some(false);
+    let hello =
+        server.until(|message| if let from_agent::Message::Hello(hello) = message { Some(hello) } else { None }).await;
+    assert!(hello.incarnation > former.0);
+    assert!(hello.running.is_empty(), "what runs is of the former one");
+    server.acknowledges = Some(true);
+    server.send_welcome(TTL).await;
+    assert_eq!(server.until_ended(2).await.outcome, "skipped");
+    server.dispatch(shell(3, "true")).await;
+    assert!(server.until_taken(3).await.refused.contains("another incarnation"));
+    server.hello = hello;
+    server.dispatch(shell(4, "true")).await;
+    let (chunks, ended) = server.result(1).await;
+    assert_eq!((ended.outcome.as_str(), stdout(&chunks).as_str()), ("succeeded", "late\n"));
+    assert_eq!(agent.incarnation().0, server.hello.incarnation);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_move_to_another_server_when_theirs_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (agent, mut first) = start(folder.path()).await;
+    let mut second = Server::welcome(agent.connect_local(), TTL).await;
+    second.acknowledges = Some(true);
+    assert!(matches!(first.next_raw().await, Some(from_agent::Message::Heartbeat(_))));
+    drop(first);
+    assert!(matches!(second.next_raw().await, Some(from_agent::Message::Heartbeat(_))));
+}
