@@ -1,0 +1,175 @@
+//! Nodes: who has joined, how they are, and what people set about them.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use belfry_control::NodeView;
+use belfry_core::NodeId;
+use belfry_store::NodeChange;
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
+
+use crate::auth::Permit;
+use crate::errors::{Answer, ApiError};
+use crate::input::{JsonBody, PathValues};
+use crate::moment::Moment;
+use crate::page::List;
+use crate::state::ApiState;
+
+const WEIGHT_MAX: u32 = 10_000;
+const SLOTS_MAX: u32 = 100_000;
+const LABELS_MAX: usize = 64;
+const LABEL_BYTES_MAX: usize = 256;
+
+#[derive(Serialize, ToSchema)]
+pub struct NodeAnswer {
+    #[schema(value_type = String)]
+    id: NodeId,
+    name: String,
+    version: String,
+    labels: BTreeMap<String, String>,
+    /// Its share of the work, against the weights of the others.
+    weight: u32,
+    /// Runs that it executes at once.
+    slots: u32,
+    /// Runs that it executes or keeps ready.
+    load: u32,
+    /// Gets no new work; what it has goes on.
+    draining: bool,
+    excluded: bool,
+    connected: bool,
+    /// Connected, not excluded, not draining.
+    healthy: bool,
+    incarnation: u64,
+    connected_since: Option<Moment>,
+    last_heartbeat: Option<Moment>,
+    clock_offset_ms: Option<i64>,
+    /// The user that jobs without `as` run as.
+    runs_as: String,
+}
+
+impl From<NodeView> for NodeAnswer {
+    fn from(node: NodeView) -> Self {
+        Self {
+            healthy: node.connected && !node.draining && !node.excluded,
+            id: node.id,
+            name: node.name,
+            version: node.version,
+            labels: node.labels,
+            weight: node.weight,
+            slots: node.slots,
+            load: node.load,
+            draining: node.draining,
+            excluded: node.excluded,
+            connected: node.connected,
+            incarnation: node.incarnation.0,
+            connected_since: node.connected_since.map(Moment),
+            last_heartbeat: node.last_heartbeat.map(Moment),
+            clock_offset_ms: node.clock_offset_ms,
+            runs_as: node.runs_as,
+        }
+    }
+}
+
+/// By id or by name.
+pub(super) fn find(state: &ApiState, wanted: &str) -> Answer<NodeView> {
+    let found = state.control.nodes().into_iter().find(|node| node.name == wanted || node.id.to_string() == wanted);
+    found.ok_or_else(|| ApiError::not_found("node", wanted).at("node"))
+}
+
+/// Lists the nodes that have joined, by name.
+#[utoipa::path(get, path = "/api/v1/nodes", tag = "nodes", responses((status = 200, body = List<NodeAnswer>)))]
+pub async fn list_nodes(State(state): State<ApiState>) -> Json<List<NodeAnswer>> {
+    let mut nodes = state.control.nodes();
+    nodes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
+    Json(List { items: nodes.into_iter().map(NodeAnswer::from).collect(), next: None })
+}
+
+/// Reads one node, by id or by name.
+#[utoipa::path(get, path = "/api/v1/nodes/{id}", tag = "nodes", responses((status = 200, body = NodeAnswer)))]
+pub async fn get_node(State(state): State<ApiState>, PathValues(id): PathValues<String>) -> Answer<Json<NodeAnswer>> {
+    Ok(Json(find(&state, &id)?.into()))
+}
+
+/// What is left out stays as it is.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodePatch {
+    /// Replaces all labels.
+    labels: Option<BTreeMap<String, String>>,
+    weight: Option<u32>,
+    /// null takes the limit away.
+    #[serde(deserialize_with = "given")]
+    #[schema(value_type = Option<u32>)]
+    slots: Option<Option<u32>>,
+    draining: Option<bool>,
+    excluded: Option<bool>,
+}
+
+/// Tells null from absent.
+fn given<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<u32>>, D::Error> {
+    Option::<u32>::deserialize(d).map(Some)
+}
+
+impl NodePatch {
+    fn check(&self) -> Answer<()> {
+        if self.weight.is_some_and(|weight| weight > WEIGHT_MAX) {
+            return Err(ApiError::invalid(
+                "weight",
+                format!("0 to {WEIGHT_MAX} are accepted; 0 gives the node no work"),
+            ));
+        }
+        if self.slots.flatten().is_some_and(|slots| slots == 0 || slots > SLOTS_MAX) {
+            return Err(ApiError::invalid("slots", format!("1 to {SLOTS_MAX} are accepted, or null for no limit")));
+        }
+        let labels = self.labels.iter().flatten();
+        let bad = |(key, value): &(&String, &String)| {
+            key.is_empty() || key.len() > LABEL_BYTES_MAX || value.len() > LABEL_BYTES_MAX || key.contains('=')
+        };
+        if self.labels.as_ref().is_some_and(|labels| labels.len() > LABELS_MAX)
+            || labels.clone().any(|label| bad(&label))
+        {
+            let message = format!(
+                "at most {LABELS_MAX} labels; a key is 1 to {LABEL_BYTES_MAX} bytes without `=`, a value at most {LABEL_BYTES_MAX}"
+            );
+            return Err(ApiError::invalid("labels", message));
+        }
+        Ok(())
+    }
+}
+
+/// Sets weight, labels, slots, draining or excluded.
+#[utoipa::path(patch, path = "/api/v1/nodes/{id}", tag = "nodes", request_body = NodePatch, responses((status = 200, body = NodeAnswer)))]
+pub async fn patch_node(
+    State(state): State<ApiState>,
+    permit: Permit,
+    PathValues(id): PathValues<String>,
+    JsonBody(patch): JsonBody<NodePatch>,
+) -> Answer<Json<NodeAnswer>> {
+    patch.check()?;
+    let node = find(&state, &id)?;
+    let NodePatch { labels, weight, slots, draining, excluded } = patch;
+    let change = NodeChange { labels, weight, slots, draining, excluded };
+    state.store.update_node(node.id, change, state.now(), &permit.actor()).await?;
+    state.control.nodes_changed().await;
+    Ok(Json(find(&state, &id)?.into()))
+}
+
+/// Removes a node for good; the machine may join again as a new one.
+#[utoipa::path(delete, path = "/api/v1/nodes/{id}", tag = "nodes", responses((status = 204)))]
+pub async fn remove_node(
+    State(state): State<ApiState>,
+    permit: Permit,
+    PathValues(id): PathValues<String>,
+) -> Answer<StatusCode> {
+    let node = find(&state, &id)?;
+    if node.connected {
+        let message = format!("node `{}` is connected; stop its agent first, or exclude it", node.name);
+        return Err(ApiError::new(StatusCode::CONFLICT, "still_connected", message));
+    }
+    state.store.remove_node(node.id, state.now(), &permit.actor()).await?;
+    state.control.nodes_changed().await;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,322 @@
+//! Runs: the history, one run, killing it, running it again, and forgetting old ones.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use belfry_control::{KillAnswer, ManualRun};
+use belfry_core::run::{Run, RunState, Trigger};
+use belfry_core::{JobId, NodeId, RunId, Timestamp};
+use belfry_store::{JobRef, RunFilter};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::auth::Permit;
+use crate::deeds;
+use crate::errors::{Answer, ApiError};
+use crate::input::{MaybeJsonBody, PathValues, QueryValues};
+use crate::moment::Moment;
+use crate::page::{List, read_cursor, read_limit, read_time};
+use crate::state::ApiState;
+
+#[derive(Clone, Serialize, ToSchema)]
+pub struct RunView {
+    #[schema(value_type = String)]
+    pub id: RunId,
+    #[schema(value_type = String)]
+    job: JobId,
+    namespace: String,
+    job_name: String,
+    revision: u64,
+    /// What was run, in one line.
+    pub command: Option<String>,
+    #[schema(value_type = String)]
+    pub state: RunState,
+    /// Why it was skipped, cancelled, lost, failed or killed.
+    reason: Option<String>,
+    /// `schedule`, `manual` or `rerun`.
+    trigger: &'static str,
+    triggered_by: Option<String>,
+    #[schema(value_type = Option<String>)]
+    rerun_of: Option<RunId>,
+    pub attempt: u32,
+    #[schema(value_type = Option<String>)]
+    node: Option<NodeId>,
+    node_name: Option<String>,
+    fence: u64,
+    planned: Moment,
+    claimed_at: Moment,
+    dispatched_at: Option<Moment>,
+    started_at: Option<Moment>,
+    ended_at: Option<Moment>,
+    /// From the planned instant to the start.
+    lag_ms: Option<i64>,
+    /// From the start to the end.
+    duration_ms: Option<i64>,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    /// The result came in after the run had been given up as lost.
+    late: bool,
+    cpu_ms: u64,
+    max_rss_bytes: u64,
+    /// Background processes that outlived the command.
+    left_behind: u32,
+    output_bytes: u64,
+    output_dropped_bytes: u64,
+}
+
+impl RunView {
+    pub fn of(run: Run, command: Option<String>) -> Self {
+        let between =
+            |from: Option<Timestamp>, to: Option<Timestamp>| Some(to?.as_millisecond() - from?.as_millisecond());
+        let (trigger, triggered_by, rerun_of) = match run.trigger {
+            Trigger::Schedule => ("schedule", None, None),
+            Trigger::Manual { by, .. } => ("manual", Some(by), None),
+            Trigger::Rerun { by, of, .. } => ("rerun", Some(by), Some(of)),
+        };
+        Self {
+            id: run.id,
+            job: run.job,
+            namespace: run.namespace,
+            job_name: run.job_name,
+            revision: run.revision,
+            command,
+            state: run.state,
+            reason: run.reason,
+            trigger,
+            triggered_by,
+            rerun_of,
+            attempt: run.attempt,
+            node: run.node,
+            node_name: run.node_name,
+            fence: run.fence.0,
+            planned: run.planned.into(),
+            claimed_at: run.claimed_at.into(),
+            dispatched_at: run.dispatched_at.map(Moment),
+            started_at: run.started_at.map(Moment),
+            ended_at: run.ended_at.map(Moment),
+            lag_ms: between(Some(run.planned), run.started_at),
+            duration_ms: between(run.started_at, run.ended_at),
+            exit_code: run.exit_code,
+            signal: run.signal,
+            late: run.late,
+            cpu_ms: run.usage.cpu_ms,
+            max_rss_bytes: run.usage.max_rss_bytes,
+            left_behind: run.usage.left_behind,
+            output_bytes: run.output.bytes,
+            output_dropped_bytes: run.output.dropped_bytes,
+        }
+    }
+}
+
+/// Of what the store and this server know of a run, what is further on.
+fn freshest(state: &ApiState, run: Run) -> Run {
+    if run.state.is_ended() {
+        return run;
+    }
+    state.control.open_run(run.id).filter(|open| open.progress() > run.progress()).unwrap_or(run)
+}
+
+pub(super) async fn view(state: &ApiState, run: Run) -> Answer<RunView> {
+    let command = command_of(state, run.job, run.revision).await?;
+    Ok(RunView::of(run, command))
+}
+
+async fn command_of(state: &ApiState, job: JobId, revision: u64) -> Answer<Option<String>> {
+    Ok(state.store.job_revision(job, revision).await?.map(|revision| revision.document.action.summary()))
+}
+
+/// The run, if the route may be used on it.
+pub(super) async fn load(state: &ApiState, permit: &Permit, id: &str) -> Answer<Run> {
+    let id: RunId =
+        id.parse().map_err(|bad: belfry_core::id::NotAnId| ApiError::bad_request("invalid", "id", bad.to_string()))?;
+    let stored = state.store.run(id).await?;
+    let run = match stored {
+        Some(run) => freshest(state, run),
+        None => state.control.open_run(id).ok_or_else(|| ApiError::not_found("run", id))?,
+    };
+    permit.on(&run.namespace, "run", id)?;
+    Ok(run)
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RunsQuery {
+    /// `namespace/name`, or a name in the namespace `default`.
+    job: Option<String>,
+    namespace: Option<String>,
+    /// One state or several, separated by commas.
+    state: Option<String>,
+    /// The id of a node, or its name.
+    node: Option<String>,
+    /// Planned at or after.
+    from: Option<String>,
+    /// Planned before.
+    to: Option<String>,
+    cursor: Option<String>,
+    /// 1 to 500, 50 when left out.
+    limit: Option<u32>,
+}
+
+/// Lists runs, the newest planned instant first.
+#[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(RunsQuery), responses((status = 200, body = List<RunView>)))]
+pub async fn list_runs(
+    State(state): State<ApiState>,
+    permit: Permit,
+    QueryValues(query): QueryValues<RunsQuery>,
+) -> Answer<Json<List<RunView>>> {
+    let filter = RunFilter {
+        job: query.job.as_deref().map(read_job).transpose()?,
+        namespaces: super::jobs::narrowed(permit.namespaces(), query.namespace),
+        states: read_states(query.state.as_deref())?,
+        node: query.node.as_deref().map(|node| super::nodes::find(&state, node).map(|node| node.id)).transpose()?,
+        from: read_time("from", query.from.as_deref())?,
+        to: read_time("to", query.to.as_deref())?,
+        cursor: read_cursor(query.cursor.as_deref())?,
+        limit: read_limit(query.limit)?,
+    };
+    let page = state.store.list_runs(&filter).await?;
+    let next = page.next.map(|place| crate::page::cursor_at(&place));
+    let mut commands: HashMap<(JobId, u64), Option<String>> = HashMap::new();
+    let mut items = Vec::with_capacity(page.items.len());
+    for run in page.items {
+        let command = match commands.get(&(run.job, run.revision)) {
+            Some(known) => known.clone(),
+            None => {
+                let command = command_of(&state, run.job, run.revision).await?;
+                commands.insert((run.job, run.revision), command.clone());
+                command
+            }
+        };
+        items.push(RunView::of(freshest(&state, run), command));
+    }
+    Ok(Json(List { items, next }))
+}
+
+fn read_job(text: &str) -> Answer<JobRef> {
+    let (namespace, name) = text.split_once('/').unwrap_or((belfry_core::job::DEFAULT_NAMESPACE, text));
+    if name.is_empty() || namespace.is_empty() {
+        return Err(ApiError::bad_request("invalid", "job", format!("`{text}` is not a job; write namespace/name")));
+    }
+    Ok(JobRef::Name { namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+fn read_states(text: Option<&str>) -> Answer<Vec<RunState>> {
+    let words = text.into_iter().flat_map(|text| text.split(',')).filter(|word| !word.is_empty());
+    words
+        .map(|word| {
+            RunState::parse(word).ok_or_else(|| {
+                let known = RunState::ALL.map(RunState::as_str).join(", ");
+                ApiError::bad_request("invalid", "state", format!("`{word}` is not a state; {known} are"))
+            })
+        })
+        .collect()
+}
+
+/// Reads one run.
+#[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", responses((status = 200, body = RunView)))]
+pub async fn get_run(
+    State(state): State<ApiState>,
+    permit: Permit,
+    PathValues(id): PathValues<String>,
+) -> Answer<Json<RunView>> {
+    let run = load(&state, &permit, &id).await?;
+    Ok(Json(view(&state, run).await?))
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct KillView {
+    /// `told` (its node was told; the record will say how it ended), `cancelled` (it had not started and will not) or
+    /// `already_ended`.
+    #[schema(value_type = String)]
+    outcome: KillAnswer,
+}
+
+/// Kills a run: TERM, then KILL after the job's grace.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/kill", tag = "runs", responses((status = 200, body = KillView)))]
+pub async fn kill_run(
+    State(state): State<ApiState>,
+    permit: Permit,
+    PathValues(id): PathValues<String>,
+) -> Answer<Json<KillView>> {
+    let run = load(&state, &permit, &id).await?;
+    let outcome = if run.state.is_ended() {
+        KillAnswer::AlreadyEnded
+    } else {
+        state.control.kill_run(run.id, &permit.caller.name).await?
+    };
+    if outcome != KillAnswer::AlreadyEnded {
+        deeds::record(&state, &permit, "run.kill", &run.namespace, &run.id.to_string()).await;
+    }
+    Ok(Json(KillView { outcome }))
+}
+
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RerunRequest {
+    /// A repeated request with the same key is the same run.
+    idempotency_key: Option<String>,
+    /// Run even if the job's `overlap` would not.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Runs the job of a run again, as the job is now.
+#[utoipa::path(post, path = "/api/v1/runs/{id}/rerun", tag = "runs", request_body = RerunRequest, responses((status = 201, body = RunView)))]
+pub async fn rerun(
+    State(state): State<ApiState>,
+    permit: Permit,
+    PathValues(id): PathValues<String>,
+    MaybeJsonBody(request): MaybeJsonBody<RerunRequest>,
+) -> Answer<(StatusCode, Json<RunView>)> {
+    let of = load(&state, &permit, &id).await?;
+    super::job_actions::check_key(request.idempotency_key.as_deref())?;
+    let run = state
+        .control
+        .run_now(ManualRun {
+            job: of.job,
+            by: permit.caller.name.clone(),
+            idempotency_key: request.idempotency_key,
+            env: Default::default(),
+            node: None,
+            force: request.force,
+            rerun_of: Some(of.id),
+        })
+        .await?;
+    deeds::record(&state, &permit, "run.rerun", &of.namespace, &of.id.to_string()).await;
+    Ok((StatusCode::CREATED, Json(view(&state, run).await?)))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ForgetQuery {
+    /// Runs that were planned before this instant and have ended.
+    before: Option<String>,
+    /// Only of this namespace.
+    namespace: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct Forgotten {
+    deleted: u64,
+}
+
+/// Deletes the records and output of old runs.
+#[utoipa::path(delete, path = "/api/v1/runs", tag = "runs", params(ForgetQuery), responses((status = 200, body = Forgotten)))]
+pub async fn forget_runs(
+    State(state): State<ApiState>,
+    permit: Permit,
+    QueryValues(query): QueryValues<ForgetQuery>,
+) -> Answer<Json<Forgotten>> {
+    let before = read_time("before", query.before.as_deref())?.ok_or_else(|| {
+        ApiError::bad_request(
+            "invalid",
+            "before",
+            "say before which instant runs are deleted, as before=2026-11-15T00:00:00Z",
+        )
+    })?;
+    let namespaces = super::jobs::narrowed(permit.namespaces(), query.namespace);
+    let deleted = state.store.delete_runs_before(before, namespaces.as_deref(), state.now(), &permit.actor()).await?;
+    Ok(Json(Forgotten { deleted }))
+}

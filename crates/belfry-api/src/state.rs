@@ -1,0 +1,76 @@
+//! What every route can reach: the store, the server's control part, the settings, the clock, and the bounds on what costs much.
+
+use std::sync::Arc;
+
+use belfry_control::Control;
+use belfry_core::Timestamp;
+use belfry_store::Store;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
+
+use crate::auth::{LoginThrottle, Passwords};
+
+/// Time comes in as a value: tests bring their own.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+#[derive(Clone, Debug)]
+pub struct ApiSettings {
+    /// Written into a job that is saved without `timezone`.
+    pub default_timezone: String,
+    pub version: String,
+    /// How many live streams (output and events) are served at once. Each holds a connection and a small buffer. Default 256.
+    pub streams_max: usize,
+    /// How long a sign-in with a password lasts. Default 7 days.
+    pub session_seconds: i64,
+    /// The cookie is only sent over TLS. Set when the server listens with TLS.
+    pub secure_cookie: bool,
+}
+
+impl Default for ApiSettings {
+    fn default() -> Self {
+        Self {
+            default_timezone: "UTC".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            streams_max: 256,
+            session_seconds: 7 * 86_400,
+            secure_cookie: false,
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct ApiState {
+    pub store: Store,
+    pub control: Control,
+    pub settings: Arc<ApiSettings>,
+    clock: Clock,
+    pub(crate) metrics: Option<PrometheusHandle>,
+    pub(crate) passwords: Passwords,
+    pub(crate) throttle: Arc<LoginThrottle>,
+    pub(crate) streams: Arc<Semaphore>,
+}
+
+impl ApiState {
+    pub fn new(store: Store, control: Control, settings: ApiSettings, clock: Clock) -> Self {
+        Self {
+            store,
+            control,
+            clock,
+            metrics: None,
+            passwords: Passwords::default(),
+            throttle: Arc::default(),
+            streams: Arc::new(Semaphore::new(settings.streams_max)),
+            settings: Arc::new(settings),
+        }
+    }
+
+    /// What `/metrics` shows; see [`crate::metrics::install`].
+    pub fn with_metrics(mut self, handle: PrometheusHandle) -> Self {
+        self.metrics = Some(handle);
+        self
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+}

@@ -1,0 +1,236 @@
+//! A server without a socket: requests go straight into the router.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use belfry_api::{ApiSettings, ApiState, create_token, ensure_admin, router};
+use belfry_control::{Control, ControlConfig};
+use belfry_coord::{Clock, Memory, SystemClock};
+use belfry_core::role::{Grants, Role};
+use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage};
+use belfry_core::{Fence, Incarnation, JobId, NodeId, RunId, ServerId, Timestamp};
+use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Sqlite, SqliteOptions, Statement, Step, Written};
+use belfry_store::{NodeRecord, Store, TokenOwner};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+pub struct Api {
+    router: Router,
+    pub store: Store,
+    database: Arc<MayBeAway>,
+    pub password: String,
+    tokens: BTreeMap<&'static str, String>,
+    _folder: tempfile::TempDir,
+}
+
+/// A database that does not answer while it is told so.
+struct MayBeAway {
+    inner: Sqlite,
+    away: AtomicBool,
+}
+
+impl MayBeAway {
+    fn check(&self) -> Result<(), SqlError> {
+        if self.away.load(Ordering::Relaxed) { Err(SqlError::Away("unplugged by a test".to_owned())) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Database for MayBeAway {
+    fn dialect(&self) -> Dialect {
+        self.inner.dialect()
+    }
+    async fn read(&self, statement: Statement) -> Result<Vec<Row>, SqlError> {
+        self.check()?;
+        self.inner.read(statement).await
+    }
+    async fn write(&self, steps: Vec<Step>) -> Result<Written, SqlError> {
+        self.check()?;
+        self.inner.write(steps).await
+    }
+    async fn migrate(&self, scope: &'static str, migrations: &'static [Migration]) -> Result<(), SqlError> {
+        self.inner.migrate(scope, migrations).await
+    }
+}
+
+pub fn now() -> Timestamp {
+    SystemClock.now()
+}
+
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|_| panic!("not JSON: {}", String::from_utf8_lossy(&self.body)))
+    }
+
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status.as_u16(), status, "{}", String::from_utf8_lossy(&self.body));
+        self
+    }
+
+    pub fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// The callers of the matrix, and what each is granted.
+pub const CALLERS: [(&str, Option<(&str, Role)>); 6] = [
+    ("none", None),
+    ("viewer", Some(("default", Role::Viewer))),
+    ("operator", Some(("default", Role::Operator))),
+    ("editor", Some(("default", Role::Editor))),
+    ("admin", Some(("*", Role::Admin))),
+    ("other", Some(("other", Role::Admin))),
+];
+
+impl Api {
+    pub async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = Sqlite::open(folder.path().join("belfry.db"), SqliteOptions::default()).unwrap();
+        let database = Arc::new(MayBeAway { inner, away: AtomicBool::new(false) });
+        let store = Store::open(database.clone()).await.unwrap();
+        let now = now();
+        let password = ensure_admin(&store, now).await.unwrap().expect("the first start makes a password");
+        assert_eq!(ensure_admin(&store, now).await.unwrap(), None, "only the first start makes one");
+        let mut tokens = BTreeMap::new();
+        for (name, grant) in CALLERS {
+            if let Some((namespace, role)) = grant {
+                let grants = Grants(BTreeMap::from([(namespace.to_owned(), role)]));
+                let owner = TokenOwner::Service(name.to_owned());
+                tokens.insert(name, create_token(&store, owner, "test", grants, now).await.unwrap());
+            }
+        }
+        for (n, name) in ["node-get", "node-patch", "node-delete"].into_iter().enumerate() {
+            store.upsert_node(&node(n as u128 + 1, name, now)).await.unwrap();
+        }
+        let server = ServerId::from_u128(1);
+        let control = Control::start(
+            ControlConfig::default(),
+            server,
+            Arc::new(Memory::sole()),
+            store.clone(),
+            Arc::new(SystemClock),
+        )
+        .await
+        .unwrap();
+        let metrics = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle();
+        let settings = ApiSettings { default_timezone: "Europe/Berlin".to_owned(), ..ApiSettings::default() };
+        let state =
+            ApiState::new(store.clone(), control, settings, Arc::new(|| SystemClock.now())).with_metrics(metrics);
+        Self { router: router(state), store, database, password, tokens, _folder: folder }
+    }
+
+    pub async fn call(&self, caller: &str, method: &str, path: &str, body: Value) -> Answer {
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(token) = self.tokens.get(caller) {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = if body.is_null() {
+            Body::empty()
+        } else {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+            Body::from(body.to_string())
+        };
+        self.send(request.body(body).unwrap()).await
+    }
+
+    pub async fn admin(&self, method: &str, path: &str, body: Value) -> Answer {
+        self.call("admin", method, path, body).await
+    }
+
+    pub fn unplug_store(&self, away: bool) {
+        self.database.away.store(away, Ordering::Relaxed);
+    }
+
+    pub fn token(&self, caller: &str) -> &str {
+        &self.tokens[caller]
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Answer {
+        let method = request.method().clone();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let endless = parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream");
+        let body = if endless || method == Method::HEAD {
+            Vec::new()
+        } else {
+            body.collect().await.unwrap().to_bytes().to_vec()
+        };
+        Answer { status: parts.status, headers: parts.headers, body }
+    }
+
+    /// A job that is there when this returns.
+    pub async fn job(&self, namespace: &str, name: &str) -> JobId {
+        if let Some(job) = self.store.job(namespace, name).await.unwrap() {
+            return job.id;
+        }
+        let document = json!({"name": name, "namespace": namespace, "schedule": "0 4 1 1 *", "action": {"shell": {"command": "echo hello"}}});
+        self.admin("POST", "/api/v1/jobs", document).await.expect(201);
+        self.store.job(namespace, name).await.unwrap().unwrap().id
+    }
+
+    /// An ended run of a job.
+    pub async fn ended_run(&self, namespace: &str, name: &str, second: i64) -> RunId {
+        let job = self.job(namespace, name).await;
+        let planned = Timestamp::from_second(1_790_000_000 + second).unwrap();
+        let id = RunId::of(job, planned, belfry_core::id::Slot::Only);
+        let after = |ms: u64| Some(planned.saturating_add(Duration::from_millis(ms)).unwrap());
+        let run = Run {
+            id,
+            job,
+            namespace: namespace.into(),
+            job_name: name.into(),
+            revision: 1,
+            planned,
+            trigger: Trigger::Schedule,
+            state: RunState::Succeeded,
+            reason: None,
+            attempt: 1,
+            node: None,
+            node_name: None,
+            incarnation: None,
+            fence: Fence(1),
+            claimed_at: planned,
+            dispatched_at: after(1),
+            started_at: after(12),
+            ended_at: after(1012),
+            exit_code: Some(0),
+            signal: None,
+            late: false,
+            usage: Usage::default(),
+            output: OutputFacts::default(),
+        };
+        self.store.record_runs(&[run]).await.unwrap();
+        id
+    }
+}
+
+fn node(id: u128, name: &str, now: Timestamp) -> NodeRecord {
+    NodeRecord {
+        id: NodeId::from_u128(id),
+        name: name.into(),
+        labels: BTreeMap::new(),
+        weight: 1,
+        slots: None,
+        draining: false,
+        excluded: false,
+        version: "test".into(),
+        incarnation: Incarnation(1),
+        first_seen: now,
+        removed_at: None,
+    }
+}

@@ -1,0 +1,10 @@
+//! The API as its callers see it: a real router on a real store (SQLite in a temporary folder) and a real control part without agents.
+
+mod bad_input;
+mod edits;
+mod harness;
+mod lists;
+mod matrix;
+mod openapi;
+mod output;
+mod session;

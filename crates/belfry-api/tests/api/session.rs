@@ -1,0 +1,124 @@
+//! Signing in with a password: the cookie, what a foreign page cannot do with it, guessing, and tokens.
+
+use axum::body::Body;
+use axum::http::{Request, header};
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Api};
+
+async fn login(api: &Api, user: &str, password: &str) -> Answer {
+    api.call("none", "POST", "/api/v1/login", json!({"user": user, "password": password})).await
+}
+
+fn cookie_of(answer: &Answer) -> String {
+    answer.headers[header::SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned()
+}
+
+async fn with_cookie(api: &Api, cookie: &str, method: &str, path: &str, more: &[(&str, &str)]) -> Answer {
+    let mut request = Request::builder().method(method).uri(path).header(header::COOKIE, format!("a=b; {cookie}"));
+    for (name, value) in more {
+        request = request.header(*name, *value);
+    }
+    api.send(request.body(Body::empty()).unwrap()).await
+}
+
+#[tokio::test]
+async fn a_session_is_a_strict_cookie_and_changes_must_come_from_our_page() {
+    let api = Api::start().await;
+    api.job("default", "job").await;
+    let answer = login(&api, "admin", &api.password).await.expect(200);
+    let whole = answer.headers[header::SET_COOKIE].to_str().unwrap();
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=604800"] {
+        assert!(whole.contains(part), "{whole}");
+    }
+    let cookie = cookie_of(&answer);
+    let me = with_cookie(&api, &cookie, "GET", "/api/v1/whoami", &[]).await.expect(200).json();
+    assert_eq!((me["name"].as_str(), &me["grants"]), (Some("admin"), &json!({"*": "admin"})));
+    let pause = "/api/v1/jobs/default/job/pause";
+    for (headers, status) in [
+        (vec![], 403),
+        (vec![("origin", "https://evil.example"), ("host", "belfry.example")], 403),
+        (vec![("origin", "null"), ("host", "belfry.example")], 403),
+        (vec![("origin", "https://belfry.example"), ("host", "belfry.example")], 200),
+        (vec![("x-belfry", "1")], 200),
+    ] {
+        let answer = with_cookie(&api, &cookie, "POST", pause, &headers).await.expect(status);
+        if status == 403 {
+            assert_eq!(answer.code(), "cross_site", "{headers:?}");
+        }
+    }
+    with_cookie(&api, &cookie, "POST", "/api/v1/logout", &[("x-belfry", "1")]).await.expect(204);
+    with_cookie(&api, &cookie, "GET", "/api/v1/whoami", &[]).await.expect(401);
+}
+
+#[tokio::test]
+async fn guessing_is_slowed_down_and_says_nothing_about_users() {
+    let api = Api::start().await;
+    let mut codes = Vec::new();
+    for (user, tries) in [("admin", 6), ("nobody", 6)] {
+        for n in 0..tries {
+            let answer = login(&api, user, &format!("guess {n}")).await;
+            codes.push((user, answer.status.as_u16(), answer.code()));
+        }
+    }
+    let (admin, nobody) = codes.split_at(6);
+    let without_name = |codes: &[(&str, u16, String)]| {
+        codes.iter().map(|(_, status, code)| (*status, code.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(without_name(admin), without_name(nobody));
+    assert_eq!((admin[0].1, admin[5].1), (401, 429));
+    let right = login(&api, "admin", &api.password).await.expect(429);
+    assert!(right.headers.contains_key(header::RETRY_AFTER), "even the right password has to wait");
+}
+
+#[tokio::test]
+async fn a_token_lives_as_long_and_reaches_as_far_as_its_owner() {
+    let api = Api::start().await;
+    let user = json!({"name": "ada", "password": "correct horse battery", "grants": {"default": "editor"}});
+    api.admin("POST", "/api/v1/users", user).await.expect(201);
+    let cookie = cookie_of(&login(&api, "ada", "correct horse battery").await.expect(200));
+    let make = |body: Value| {
+        let request = Request::post("/api/v1/tokens").header(header::COOKIE, &cookie).header("x-belfry", "1");
+        api.send(request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body.to_string())).unwrap())
+    };
+    make(json!({"label": "too much", "grants": {"*": "viewer"}})).await.expect(403);
+    make(json!({"label": "not mine", "service": "ci"})).await.expect(403);
+    let made = make(json!({"label": "mine", "expires_in": "1h"})).await.expect(201).json();
+    let secret = made["secret"].as_str().unwrap().to_owned();
+    assert!(secret.starts_with("bft_"));
+    let who = async |status: u16| {
+        let request = Request::get("/api/v1/whoami").header(header::AUTHORIZATION, format!("Bearer {secret}"));
+        api.send(request.body(Body::empty()).unwrap()).await.expect(status)
+    };
+    assert_eq!(who(200).await.json()["grants"], json!({"default": "editor"}));
+    api.admin("PATCH", "/api/v1/users/ada", json!({"grants": {"default": "viewer"}})).await.expect(200);
+    assert_eq!(
+        who(200).await.json()["grants"],
+        json!({"default": "viewer"}),
+        "the owner was cut back, and so is the token"
+    );
+    api.admin("PATCH", "/api/v1/users/ada", json!({"disabled": true})).await.expect(200);
+    who(401).await;
+    let audit = api.admin("GET", "/api/v1/audit?limit=500", Value::Null).await.expect(200);
+    let text = String::from_utf8(audit.body).unwrap();
+    assert!(
+        text.contains("token.create") && !text.contains(&secret) && !text.contains("correct horse"),
+        "the trail names, and holds no secret"
+    );
+}
+
+#[tokio::test]
+async fn a_user_changes_the_own_password_and_is_signed_out_everywhere() {
+    let api = Api::start().await;
+    let cookie = cookie_of(&login(&api, "admin", &api.password).await.expect(200));
+    let change = |current: String| {
+        let body = json!({"current": current, "new": "a much better password"});
+        let request = Request::post("/api/v1/password").header(header::COOKIE, &cookie).header("x-belfry", "1");
+        api.send(request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body.to_string())).unwrap())
+    };
+    assert_eq!(change("wrong".into()).await.expect(422).json()["error"]["field"], "current");
+    change(api.password.clone()).await.expect(204);
+    with_cookie(&api, &cookie, "GET", "/api/v1/whoami", &[]).await.expect(401);
+    login(&api, "admin", &api.password).await.expect(401);
+    login(&api, "admin", "a much better password").await.expect(200);
+}
