@@ -1,0 +1,59 @@
+//! `belfry agent`: executes what a server dispatches to it.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use belfry_agent::{Agent, AgentConfig};
+use belfry_control::Tasks;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::AgentArgs;
+use crate::serve;
+
+/// How long running work may finish after SIGTERM.
+const QUIT_TIME: std::time::Duration = std::time::Duration::from_secs(3600);
+
+pub fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
+    serve::init_logging();
+    serve::raise_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(work(args))?;
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn work(args: AgentArgs) -> anyhow::Result<()> {
+    let credential = match &args.credential_file {
+        Some(file) => std::fs::read_to_string(file)
+            .with_context(|| format!("--credential-file {}", file.display()))?
+            .trim()
+            .to_owned(),
+        None => String::new(),
+    };
+    let agent = Agent::start(AgentConfig {
+        data_dir: args.data.clone().unwrap_or_else(serve::default_agent_dir),
+        name: args.name.clone().unwrap_or_else(serve::host_name),
+        labels: args.labels.iter().map(|label| (label.0.clone(), label.1.clone())).collect(),
+        slots: args.slots.unwrap_or_else(serve::default_slots),
+        allow_root: args.allow_root,
+        default_user: args.default_user.clone().unwrap_or_else(|| "nobody".to_owned()),
+        quit_time: QUIT_TIME,
+        zygote: serve::own_zygote(),
+        credential,
+    })
+    .await
+    .context("start the agent")?;
+    tracing::info!(node = %agent.node(), "ready; jobs run as {}", agent.runs_as());
+    let tasks = Tasks::default();
+    let shutdown = CancellationToken::new();
+    tokio::select! {
+        ended = agent.run_remote(args.server.clone(), shutdown.clone()) => ended.context("the session with the server")?,
+        signal = serve::stop_signal(&tasks) => {
+            let signal = signal?;
+            tracing::info!("{signal}: nothing new is taken; running work has {QUIT_TIME:?} to finish");
+            agent.drain(&format!("the agent was stopped by {signal}")).await;
+            shutdown.cancel();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The command line as types: nouns, verbs and flags. It parses and explains; what is done is in `commands`.
+
+mod accounts;
+mod jobs;
+mod nodes;
+mod runs;
+mod schedule;
+mod serving;
+mod values;
+
+pub use accounts::{AuditCommand, AuditLs, LoginArgs, RoleWord, TokenCommand, UserCommand};
+pub use jobs::{JobAdd, JobApply, JobCommand, JobDiff, JobExport, JobHistory, JobLs, JobRun};
+pub use nodes::{NodeCommand, NodeSet};
+pub use runs::{RunCommand, RunLs, RunPrune};
+pub use schedule::NextArgs;
+pub use serving::{AgentArgs, ServerArgs, UpArgs};
+pub use values::{Format, JobName, KeyValue, RunRef, When, moment};
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::exit;
+
+/// Belfry, a distributed cron: runs commands on time, on the right machine, once, and shows what happened.
+#[derive(Debug, Parser)]
+#[command(name = "belfry", version, after_help = exit::HELP, arg_required_else_help = true, max_term_width = 110)]
+pub struct Cli {
+    #[command(flatten)]
+    pub server: ServerChoice,
+    /// Print what the API answers, as JSON, for programs
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Where the server is. Without any of these: a running `belfry up` of this machine, else the saved login.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ServerChoice {
+    /// Address of the server, as http://127.0.0.1:8787
+    #[arg(long, global = true, env = "BELFRY_URL", value_name = "URL", help_heading = "Everywhere")]
+    pub url: Option<String>,
+    /// Token to use with --url; better in BELFRY_TOKEN, where other users cannot see it
+    #[arg(
+        long,
+        global = true,
+        env = "BELFRY_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN",
+        help_heading = "Everywhere"
+    )]
+    pub token: Option<String>,
+    /// Data folder of a running `belfry up`
+    #[arg(long, global = true, env = "BELFRY_DATA", value_name = "DIR", help_heading = "Everywhere")]
+    pub data: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start everything on this machine: server, agent and database in one process
+    Up(UpArgs),
+    /// Start a server of a cluster
+    Server(ServerArgs),
+    /// Start an agent that joins a cluster
+    Agent(AgentArgs),
+    /// Jobs: what is run, and when
+    #[command(subcommand)]
+    Job(JobCommand),
+    /// Runs: what became of jobs, their output
+    #[command(subcommand)]
+    Run(RunCommand),
+    /// Nodes: the machines that execute
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// Show when a schedule fires; needs no server
+    Next(NextArgs),
+    /// Log in to a server and remember it
+    Login(LoginArgs),
+    /// Forget a saved login
+    Logout,
+    /// Show who you are to the server, and what you may do
+    Whoami,
+    /// Users and their roles
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Tokens for programs
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Who changed what
+    #[command(subcommand)]
+    Audit(AuditCommand),
+    /// Settings that this command line uses
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Look for what is wrong, and say what to do about it
+    Doctor,
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Show which server would be asked, and why
+    Show,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_that_hold_everywhere_may_stand_on_both_sides() {
+        for line in [["belfry", "--json", "job", "ls"], ["belfry", "job", "ls", "--json"]] {
+            assert!(Cli::try_parse_from(line).unwrap().json);
+        }
+    }
+
+    #[test]
+    fn up_takes_the_data_folder_on_both_sides() {
+        for line in [["belfry", "--data", "/d", "up"], ["belfry", "up", "--data", "/d"]] {
+            match Cli::try_parse_from(line).unwrap().command {
+                Command::Up(up) => assert_eq!(up.data, Some(PathBuf::from("/d"))),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Flags of the three commands that serve: `up`, `server`, `agent`. Each flag may also come from the environment.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use belfry_core::units::Span;
+use clap::Args;
+
+use super::KeyValue;
+
+#[derive(Clone, Debug, Args)]
+pub struct UpArgs {
+    /// Folder for database, spool and credentials [default: /var/lib/belfry as root, else ~/.local/share/belfry]
+    #[arg(long, env = "BELFRY_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Address and port for API and console
+    #[arg(long, env = "BELFRY_LISTEN", default_value = "127.0.0.1:8787", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Let jobs run as root when this process does
+    #[arg(long, env = "BELFRY_ALLOW_ROOT", value_parser = clap::builder::BoolishValueParser::new())]
+    pub allow_root: bool,
+    /// How many runs may go at once [default: by the machine's cores]
+    #[arg(long, env = "BELFRY_SLOTS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub slots: Option<u32>,
+    /// Name of this node [default: the host's name]
+    #[arg(long, env = "BELFRY_NAME")]
+    pub name: Option<String>,
+    /// Zone for jobs that name none, as Europe/Berlin [default: this machine's zone]
+    #[arg(long, env = "BELFRY_DEFAULT_TIMEZONE", value_name = "ZONE")]
+    pub default_timezone: Option<String>,
+    /// User for jobs that name none, when this process runs as root [default: nobody]
+    #[arg(long, env = "BELFRY_DEFAULT_USER", value_name = "USER")]
+    pub default_user: Option<String>,
+    /// How long running work may finish after SIGTERM, before it is ended
+    #[arg(long, env = "BELFRY_QUIT_TIME", default_value = "30s", value_name = "DURATION", value_parser = Span::parse)]
+    pub quit_time: Span,
+}
+
+/// What is absent here may stand in the configuration file; what is in neither has its default.
+#[derive(Clone, Debug, Args)]
+pub struct ServerArgs {
+    /// Configuration file; its keys are the long names of these flags, with `_` for `-`
+    #[arg(long, env = "BELFRY_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Folder for what this server keeps on disk
+    #[arg(long, env = "BELFRY_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Address and port for API and console [default: 127.0.0.1:8787]
+    #[arg(long, env = "BELFRY_LISTEN", value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Address and port for agents [default: 127.0.0.1:8788]
+    #[arg(long, env = "BELFRY_LISTEN_AGENTS", value_name = "ADDRESS")]
+    pub listen_agents: Option<SocketAddr>,
+    /// Database for jobs, runs and users, as sqlite:/var/lib/belfry/store.db
+    #[arg(long, env = "BELFRY_STORE", hide_env_values = true, value_name = "URL")]
+    pub store: Option<String>,
+    /// Where ownership and claims are kept [default: the store's database]
+    #[arg(long, env = "BELFRY_COORDINATOR", hide_env_values = true, value_name = "URL")]
+    pub coordinator: Option<String>,
+    /// Zone for jobs that name none, as Europe/Berlin
+    #[arg(long, env = "BELFRY_DEFAULT_TIMEZONE", value_name = "ZONE")]
+    pub default_timezone: Option<String>,
+    /// How long a node may be silent before its runs are rescued [default: 10s]
+    #[arg(long, env = "BELFRY_TTL", value_name = "DURATION", value_parser = Span::parse)]
+    pub ttl: Option<Span>,
+    /// Serve without TLS on an address that other machines can reach
+    #[arg(long, env = "BELFRY_ALLOW_PLAIN_HTTP", value_parser = clap::builder::BoolishValueParser::new())]
+    pub allow_plain_http: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct AgentArgs {
+    /// Address of the server's port for agents, as http://127.0.0.1:8788
+    #[arg(long, env = "BELFRY_SERVER", value_name = "URL")]
+    pub server: String,
+    /// Folder for the spool and this node's credential [default: /var/lib/belfry-agent as root, else ~/.local/share/belfry-agent]
+    #[arg(long, env = "BELFRY_DATA", value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Name of this node [default: the host's name]
+    #[arg(long, env = "BELFRY_NAME")]
+    pub name: Option<String>,
+    /// Label of this node; may be given several times
+    #[arg(long = "label", env = "BELFRY_LABELS", value_delimiter = ',', value_name = "KEY=VALUE")]
+    pub labels: Vec<KeyValue>,
+    /// How many runs may go at once [default: by the machine's cores]
+    #[arg(long, env = "BELFRY_SLOTS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub slots: Option<u32>,
+    /// Let jobs run as root when this process does
+    #[arg(long, env = "BELFRY_ALLOW_ROOT", value_parser = clap::builder::BoolishValueParser::new())]
+    pub allow_root: bool,
+    /// User for jobs that name none, when this process runs as root [default: nobody]
+    #[arg(long, env = "BELFRY_DEFAULT_USER", value_name = "USER")]
+    pub default_user: Option<String>,
+    /// File with this node's credential
+    #[arg(long, env = "BELFRY_CREDENTIAL_FILE", value_name = "FILE")]
+    pub credential_file: Option<PathBuf>,
+}

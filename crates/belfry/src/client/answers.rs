@@ -1,0 +1,182 @@
+//! What the API answers, as far as tables show it. `--json` prints the answer itself, so nothing is lost here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use belfry_core::{RunId, Timestamp};
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Deserialize)]
+pub struct JobAnswer {
+    pub namespace: String,
+    pub name: String,
+    pub revision: u64,
+    pub document: Value,
+    pub command: String,
+    pub enabled: bool,
+    pub updated_at: Timestamp,
+    pub next_fire: Option<Timestamp>,
+    #[serde(default)]
+    pub recent: Vec<RecentRun>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct RecentRun {
+    pub id: RunId,
+    pub state: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct RevisionAnswer {
+    pub revision: u64,
+    pub at: Timestamp,
+    pub author: String,
+}
+
+/// What an apply changes, or would change.
+#[derive(Debug, Deserialize)]
+pub struct Plan {
+    pub created: Vec<PlannedJob>,
+    pub changed: Vec<ChangedJob>,
+    pub unchanged: Vec<PlannedJob>,
+    pub removed: Vec<PlannedJob>,
+}
+
+impl Plan {
+    pub fn is_empty(&self) -> bool {
+        self.created.is_empty() && self.changed.is_empty() && self.removed.is_empty()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct PlannedJob {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl fmt::Display for PlannedJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ChangedJob {
+    pub namespace: String,
+    pub name: String,
+    pub fields: Vec<FieldChange>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct FieldChange {
+    pub field: String,
+    pub from: Value,
+    pub to: Value,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct RunAnswer {
+    pub id: RunId,
+    pub namespace: String,
+    pub job_name: String,
+    pub revision: u64,
+    pub command: Option<String>,
+    pub state: String,
+    pub reason: Option<String>,
+    pub trigger: String,
+    pub triggered_by: Option<String>,
+    pub rerun_of: Option<RunId>,
+    pub attempt: u32,
+    pub node_name: Option<String>,
+    pub planned: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    pub lag_ms: Option<i64>,
+    pub duration_ms: Option<i64>,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    #[serde(default)]
+    pub late: bool,
+    #[serde(default)]
+    pub cpu_ms: u64,
+    #[serde(default)]
+    pub max_rss_bytes: u64,
+    #[serde(default)]
+    pub left_behind: u32,
+    #[serde(default)]
+    pub output_bytes: u64,
+    #[serde(default)]
+    pub output_dropped_bytes: u64,
+}
+
+impl RunAnswer {
+    /// How it stands, in words: the state, and the exit code or signal where they say more.
+    pub fn outcome(&self) -> String {
+        match (self.exit_code, self.signal) {
+            (_, Some(signal)) => format!("{} (signal {signal})", self.state),
+            (Some(code), None) if code != 0 => format!("{} (exit {code})", self.state),
+            _ => self.state.clone(),
+        }
+    }
+
+    pub fn is_ended(&self) -> bool {
+        belfry_core::run::RunState::parse(&self.state).is_some_and(belfry_core::run::RunState::is_ended)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct NodeAnswer {
+    pub id: String,
+    pub name: String,
+    pub version: String,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    pub weight: u32,
+    pub slots: u32,
+    pub load: u32,
+    pub draining: bool,
+    pub excluded: bool,
+    pub connected: bool,
+    pub last_heartbeat: Option<Timestamp>,
+    pub clock_offset_ms: Option<i64>,
+    pub runs_as: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct UserAnswer {
+    pub name: String,
+    pub grants: BTreeMap<String, String>,
+    pub disabled: bool,
+    pub created_at: Timestamp,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct TokenAnswer {
+    pub id: String,
+    pub owner: String,
+    pub label: String,
+    pub grants: BTreeMap<String, String>,
+    pub expires_at: Option<Timestamp>,
+    pub last_used_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct AuditAnswer {
+    pub at: Timestamp,
+    pub actor: String,
+    pub origin: Option<String>,
+    pub action: String,
+    pub subject: String,
+    #[serde(default)]
+    pub detail: Value,
+}
+
+/// `*=admin` reads as `admin everywhere`.
+pub fn grants_in_words(grants: &BTreeMap<String, String>) -> String {
+    let words = grants.iter().map(|(namespace, role)| match namespace.as_str() {
+        belfry_core::role::EVERYWHERE => format!("{role} everywhere"),
+        namespace => format!("{role} in {namespace}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}

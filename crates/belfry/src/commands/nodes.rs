@@ -1,0 +1,111 @@
+//! `belfry node`: the machines that execute.
+
+use serde_json::{Map, Value, json};
+
+use super::{Context, read};
+use crate::cli::{KeyValue, NodeCommand, NodeSet};
+use crate::client::{Client, NodeAnswer};
+use crate::exit::{Exit, NotFound};
+use crate::print::{Tone, Word, relative};
+
+pub async fn run(command: NodeCommand, context: &Context) -> anyhow::Result<Exit> {
+    match command {
+        NodeCommand::Ls => ls(context).await,
+        NodeCommand::Set(args) => set(&args, context).await,
+        NodeCommand::Drain { node } => change(&node, json!({ "draining": true }), "gets no new runs", context).await,
+        NodeCommand::Undrain { node } => change(&node, json!({ "draining": false }), "gets runs again", context).await,
+        NodeCommand::Exclude { node } => change(&node, json!({ "excluded": true }), "is excluded", context).await,
+        NodeCommand::Include { node } => change(&node, json!({ "excluded": false }), "is included", context).await,
+        NodeCommand::Rm { node, yes } => rm(&node, yes, context).await,
+    }
+}
+
+async fn ls(context: &Context) -> anyhow::Result<Exit> {
+    let answer = context.client()?.get(&["nodes"], &Vec::new()).await?;
+    if context.print.json {
+        context.print.json(&answer)?;
+        return Ok(Exit::Done);
+    }
+    let nodes: Vec<NodeAnswer> = read(&answer["items"])?;
+    if nodes.is_empty() {
+        context.print.say("no node has joined yet; `belfry up` brings its own");
+    }
+    let rows = nodes.into_iter().map(|node| row(node, context)).collect();
+    context.print.table(&["node", "state", "runs", "weight", "labels", "clock", "seen", "runs as", "version"], rows)?;
+    Ok(Exit::Done)
+}
+
+fn row(node: NodeAnswer, context: &Context) -> Vec<Word> {
+    let labels = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
+    let clock = node.clock_offset_ms.map(|ms| format!("{ms:+}ms"));
+    let seen = node.last_heartbeat.map(|at| relative(at, context.print.now));
+    vec![
+        node.name.clone().into(),
+        state(&node),
+        format!("{}/{}", node.load, node.slots).into(),
+        node.weight.to_string().into(),
+        labels.into(),
+        Word::or_dash(clock),
+        Word::or_dash(seen),
+        node.runs_as.into(),
+        node.version.into(),
+    ]
+}
+
+fn state(node: &NodeAnswer) -> Word {
+    match (node.connected, node.excluded, node.draining) {
+        (false, _, _) => Word::toned("away", Tone::Bad),
+        (true, true, _) => Word::toned("excluded", Tone::Warn),
+        (true, false, true) => Word::toned("draining", Tone::Warn),
+        (true, false, false) => Word::toned("ready", Tone::Good),
+    }
+}
+
+/// By name or id.
+async fn find(client: &Client, wanted: &str) -> anyhow::Result<NodeAnswer> {
+    if matches!(wanted, "" | "." | "..") {
+        return Err(NotFound(format!("there is no node `{wanted}`; see `belfry node ls`")).into());
+    }
+    read(&client.get(&["nodes", wanted], &Vec::new()).await?)
+}
+
+async fn set(args: &NodeSet, context: &Context) -> anyhow::Result<Exit> {
+    let client = context.client()?;
+    let node = find(&client, &args.node).await?;
+    let mut patch = Map::new();
+    patch.extend(args.weight.map(|weight| ("weight".to_owned(), Value::from(weight))));
+    patch.extend(args.slots.map(|slots| ("slots".to_owned(), Value::from(slots))));
+    if !args.labels.is_empty() || !args.unlabel.is_empty() {
+        let mut labels = node.labels;
+        labels.extend(args.labels.iter().map(|KeyValue(key, value)| (key.clone(), value.clone())));
+        labels.retain(|key, _| !args.unlabel.contains(key));
+        patch.insert("labels".to_owned(), serde_json::to_value(labels)?);
+    }
+    let answer = client.patch(&["nodes", &node.id], Value::Object(patch)).await?;
+    told(&answer, &format!("{} is changed", node.name), context)
+}
+
+async fn change(wanted: &str, patch: Value, outcome: &str, context: &Context) -> anyhow::Result<Exit> {
+    let client = context.client()?;
+    let node = find(&client, wanted).await?;
+    let answer = client.patch(&["nodes", &node.id], patch).await?;
+    told(&answer, &format!("{} {outcome}", node.name), context)
+}
+
+async fn rm(wanted: &str, yes: bool, context: &Context) -> anyhow::Result<Exit> {
+    let client = context.client()?;
+    let node = find(&client, wanted).await?;
+    if !context.sure(yes, &format!("Remove node {}?", node.name))? {
+        return Ok(Exit::Failed);
+    }
+    let answer = client.delete(&["nodes", &node.id], &Vec::new()).await?;
+    told(&answer, &format!("{} is removed", node.name), context)
+}
+
+fn told(answer: &Value, outcome: &str, context: &Context) -> anyhow::Result<Exit> {
+    if context.print.json && !answer.is_null() {
+        context.print.json(answer)?;
+    }
+    context.print.say(outcome);
+    Ok(Exit::Done)
+}
