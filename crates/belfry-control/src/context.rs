@@ -88,6 +88,12 @@ impl OpenRuns {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&run).cloned()
     }
 
+    /// Those that a reader wants to see beside what the store has.
+    pub fn matching(&self, wanted: impl Fn(&Run) -> bool) -> Vec<Run> {
+        let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        open.values().filter(|run| wanted(run)).map(|run| (**run).clone()).collect()
+    }
+
     pub fn put(&self, run: Arc<Run>) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(run.id, run);
     }

@@ -146,6 +146,11 @@ impl Control {
         self.context.open.get(run).map(|run| (*run).clone())
     }
 
+    /// Runs that have not been closed; the store may not have heard of them yet.
+    pub fn open_runs(&self, wanted: impl Fn(&Run) -> bool) -> Vec<Run> {
+        self.context.open.matching(wanted)
+    }
+
     pub fn nodes(&self) -> Vec<NodeView> {
         self.context.nodes.views()
     }

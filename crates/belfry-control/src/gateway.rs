@@ -303,6 +303,10 @@ impl Conversation<'_> {
 
     async fn ended(&self, ended: session::Ended) {
         let Some((run, attempt)) = parse(ended.key.clone()) else { return };
+        if belfry_core::planted::is("acknowledged_on_receipt") {
+            let keys = ended.key.clone().into_iter().collect();
+            let _ = self.orders.try_send(session::Stored { keys }.into());
+        }
         let Some(facts) = ended_facts(ended, attempt) else {
             warn!(%run, node = %self.report.name, "a result with an unknown outcome is ignored; is the agent newer than this server?");
             return;

@@ -24,7 +24,10 @@ const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub struct Recorder {
     dirty: Mutex<Dirty>,
+    /// There is something to write.
     wake: Notify,
+    /// It is the end of a run: somebody waits for it.
+    hurry: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -47,8 +50,9 @@ impl Recorder {
             }
         }
         drop(dirty);
+        self.wake.notify_one();
         if ended {
-            self.wake.notify_one();
+            self.hurry.notify_one();
         }
     }
 
@@ -56,6 +60,7 @@ impl Recorder {
         let chunk = Arc::new(chunk);
         if !live_only {
             self.lock().chunks.push(chunk.clone());
+            self.wake.notify_one();
         }
         context.live.chunk(LiveChunk { chunk, live_only });
     }
@@ -70,6 +75,7 @@ impl Recorder {
                 }
             }
             self.wake.notify_one();
+            self.hurry.notify_one();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -78,8 +84,12 @@ impl Recorder {
     pub async fn write_all(&self, context: &Context) {
         let mut retry_delay = Duration::from_millis(50);
         loop {
-            // A moment of patience makes one write of many ends; a lone one waits no longer than a blink.
-            let _ = tokio::time::timeout(FLUSH_EVERY, self.wake.notified()).await;
+            self.wake.notified().await;
+            // A run that goes on can wait for company; an end is written at once, with whatever else is there.
+            let _ = tokio::time::timeout(FLUSH_EVERY, self.hurry.notified()).await;
+            if belfry_core::planted::is("acknowledged_on_receipt") {
+                tokio::time::sleep(Duration::from_secs(3)).await; // so that the window is wide enough to be hit
+            }
             while let Some((runs, chunks)) = self.take() {
                 let failed = self.write(context, &runs, &chunks).await.err();
                 self.lock().writing = 0;

@@ -7,6 +7,7 @@ pub mod id;
 pub mod job;
 pub mod overlap;
 pub mod place;
+pub mod planted;
 pub mod retry;
 pub mod role;
 pub mod run;

@@ -6,9 +6,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use belfry_control::{KillAnswer, ManualRun};
+use belfry_core::job::DEFAULT_NAMESPACE;
 use belfry_core::run::{Run, RunState, Trigger};
 use belfry_core::{JobId, NodeId, RunId, Timestamp};
-use belfry_store::{JobRef, RunFilter};
+use belfry_store::{JobRef, Page, RunFilter};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -176,7 +177,7 @@ pub async fn list_runs(
         cursor: read_cursor(query.cursor.as_deref())?,
         limit: read_limit(query.limit)?,
     };
-    let page = state.store.list_runs(&filter).await?;
+    let page = with_open(&state, &filter, query.job.as_deref(), state.store.list_runs(&filter).await?);
     let next = page.next.map(|place| crate::page::cursor_at(&place));
     let mut commands: HashMap<(JobId, u64), Option<String>> = HashMap::new();
     let mut items = Vec::with_capacity(page.items.len());
@@ -194,8 +195,35 @@ pub async fn list_runs(
     Ok(Json(List { items, next }))
 }
 
+/// The first page also has the runs that were claimed a moment ago and have not reached the store: whoever starts a run finds it.
+fn with_open(state: &ApiState, filter: &RunFilter, job: Option<&str>, page: Page<Run, RunId>) -> Page<Run, RunId> {
+    if filter.cursor.is_some() {
+        return page;
+    }
+    let full_name =
+        job.map(|job| if job.contains('/') { job.to_owned() } else { format!("{DEFAULT_NAMESPACE}/{job}") });
+    let oldest = if page.next.is_some() { page.items.last().map(|run| run.id) } else { None };
+    let fresh = state.control.open_runs(|run| {
+        oldest.is_none_or(|oldest| run.id > oldest)
+            && full_name.as_ref().is_none_or(|name| name.split_once('/') == Some((&run.namespace, &run.job_name)))
+            && filter.namespaces.as_ref().is_none_or(|allowed| allowed.contains(&run.namespace))
+            && (filter.states.is_empty() || filter.states.contains(&run.state))
+            && filter.node.is_none_or(|node| run.node == Some(node))
+            && filter.from.is_none_or(|from| run.planned >= from)
+            && filter.to.is_none_or(|to| run.planned < to)
+    });
+    let Page { mut items, mut next } = page;
+    items.extend(fresh.into_iter().filter(|run| !items.iter().any(|known| known.id == run.id)).collect::<Vec<_>>());
+    items.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
+    if items.len() > filter.limit {
+        items.truncate(filter.limit);
+        next = items.last().map(|run| run.id);
+    }
+    Page { items, next }
+}
+
 fn read_job(text: &str) -> Answer<JobRef> {
-    let (namespace, name) = text.split_once('/').unwrap_or((belfry_core::job::DEFAULT_NAMESPACE, text));
+    let (namespace, name) = text.split_once('/').unwrap_or((DEFAULT_NAMESPACE, text));
     if name.is_empty() || namespace.is_empty() {
         return Err(ApiError::bad_request("invalid", "job", format!("`{text}` is not a job; write namespace/name")));
     }

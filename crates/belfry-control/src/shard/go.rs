@@ -160,6 +160,10 @@ impl Shard {
                 self.commit_now(id);
             }
             Err(why) => {
+                let known = matches!(&open.stage, Stage::Homeless(before) if *before == why);
+                if known {
+                    return;
+                }
                 open.run.reason = Some(why.clone());
                 open.stage = Stage::Homeless(why);
                 self.homeless.insert(id);

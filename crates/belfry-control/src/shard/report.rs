@@ -73,6 +73,16 @@ impl Shard {
                     self.send_order(id);
                 }
             } else if !report.finished.contains(&key) {
+                if belfry_core::planted::is("order_not_bound_to_incarnation") {
+                    open.record.bound = Some(crate::open_run::Bound { incarnation: report.incarnation, ..bound });
+                    self.send_order(id);
+                    continue;
+                }
+                if belfry_core::planted::is("lost_run_is_forgotten") {
+                    open.stage = Stage::Closing;
+                    self.commit_by_and_by(id);
+                    continue;
+                }
                 let reason = format!("the agent on {} ended while it had the run, and was started again", report.name);
                 self.decide(id, Verdict::Lost, reason);
             }

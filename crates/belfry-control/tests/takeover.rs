@@ -1,0 +1,117 @@
+//! Two servers on one coordinator: the one that is held dead while it lives gets nothing done any more, and no fire is started by
+//! both. Each has an agent that only counts what it is told to start.
+#![expect(clippy::disallowed_methods, reason = "a test spawns its agents and starts itself again with a planted bug")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use belfry_control::{Control, ControlConfig};
+use belfry_coord::{Clock, Coordinator, Memory, SystemClock};
+use belfry_core::job::{Action, Exec, JobDocument, Overlap};
+use belfry_core::{JobId, NodeId, ServerId};
+use belfry_proto::session::{self, FromAgent, ToAgent, to_agent};
+use belfry_sql::{Sqlite, SqliteOptions};
+use belfry_store::{Actor, Store};
+use tokio::sync::mpsc;
+
+const TTL: Duration = Duration::from_secs(8);
+/// Shorter than the pause between two heartbeats of a server with the other TTL.
+const IMPATIENT_TTL: Duration = Duration::from_secs(1);
+
+/// Orders by run, and by which server they came.
+type Started = Arc<Mutex<HashMap<String, Vec<&'static str>>>>;
+
+async fn server(
+    name: &'static str,
+    coordinator: Arc<dyn Coordinator>,
+    store: &Store,
+    ttl: Duration,
+    started: &Started,
+) -> Control {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let config = ControlConfig { ttl, ..ControlConfig::default() };
+    let id = ServerId::new(clock.now(), u128::from(name.as_bytes()[0]));
+    let control = Control::start(config, id, coordinator, store.clone(), clock).await.expect("a server");
+    let (orders, mut told) = mpsc::channel::<ToAgent>(10_000);
+    let (said, reports) = mpsc::channel::<FromAgent>(10_000);
+    control.connect_local(orders, reports);
+    let started = started.clone();
+    tokio::spawn(async move {
+        let node = NodeId::new(SystemClock.now(), u128::from(name.as_bytes()[0])).to_string();
+        let hello = session::Hello { node, name: name.to_owned(), incarnation: 1, slots: 1000, ..Default::default() };
+        said.send(hello.into()).await.expect("the server listens");
+        while let Some(message) = told.recv().await {
+            if let Some(to_agent::Message::Dispatch(order)) = message.message {
+                let key = order.key.expect("an order has a key");
+                started.lock().unwrap().entry(key.run.clone()).or_default().push(name);
+                let ended = session::Ended {
+                    key: Some(key),
+                    outcome: "succeeded".into(),
+                    ended_at_ms: order.planned_ms,
+                    ..Default::default()
+                };
+                let _ = said.send(ended.into()).await;
+            }
+        }
+    });
+    control
+}
+
+async fn two_servers_one_of_them_deposed() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Sqlite::open(folder.path().join("store.db"), SqliteOptions::default()).unwrap();
+    let store = Store::open(Arc::new(database)).await.unwrap();
+    let coordinator: Arc<dyn Coordinator> = Arc::new(Memory::default());
+    let started = Started::default();
+    for n in 0..40u128 {
+        let mut document = JobDocument::new(format!("j{n}"), Action::Exec(Exec { argv: vec!["true".into()] }));
+        document.schedule.0.push("* * * * * *".into());
+        document.overlap = Overlap::Allow;
+        let id = JobId::from_u128(n << 7 | 1);
+        store.create_job(document, id, SystemClock.now(), &Actor::new("test")).await.unwrap();
+    }
+    let first = server("first", coordinator.clone(), &store, TTL, &started).await;
+    until(|| by(&started, "first") > 40).await;
+
+    // The second is misconfigured: it holds the first dead between two of its heartbeats, and takes its shards while it lives.
+    let second = server("second", coordinator, &store, IMPATIENT_TTL, &started).await;
+    until(|| by(&started, "second") > 80).await;
+
+    let both = |by: &Vec<&str>| by.len() > 1;
+    let doubled: Vec<String> =
+        started.lock().unwrap().iter().filter(|(_, by)| both(by)).map(|(run, by)| format!("{run}: {by:?}")).collect();
+    assert!(doubled.is_empty(), "started by both: {doubled:?}");
+    second.stop().await;
+    first.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deposed_server_starts_nothing_more() {
+    two_servers_one_of_them_deposed().await;
+}
+
+/// The same test in a process of its own whose commits do not guard the seat: it must fail, else it shows nothing.
+#[test]
+fn removing_the_claims_guard_is_noticed() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_deposed_server_starts_nothing_more", "--nocapture"])
+        .env("BELFRY_PLANTED_BUG", "commit_without_guards")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("started by both"), "the planted bug was not noticed: {said}");
+}
+
+fn by(started: &Started, server: &str) -> usize {
+    started.lock().unwrap().values().flatten().filter(|name| **name == server).count()
+}
+
+async fn until(fact: impl Fn() -> bool) {
+    let waited = async {
+        while !fact() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it comes true within a minute");
+}
