@@ -1,170 +1,23 @@
-//! `bench`: runs what measures, and holds the figures against their aims. Each bench is one entry of [`BENCHES`] and does its
-//! own rounds and medians; here its JSON is read and laid out.
+//! `bench`: runs what measures, and holds the figures against their aims. The benches stand in `benches.rs`; each does its own
+//! rounds and medians, here its JSON is read and laid out.
 //!
 //! A bench prints lines. A line that is an object with `figure` speaks for itself:
 //! `{"figure": "runs per second", "value": 1650, "baseline": 2200, "at_least": 0.7, "of": "ratio"}`; `unit`, `baseline`,
 //! `ratio`, `at_least` and `at_most` may be absent, `of` says whether the aim is for the `value` (default) or the `ratio`.
-//! From other objects the entry's own figures are read. What is no JSON is shown as it is.
+//! From other objects the figures of its entry are read. What is no JSON is shown as it is.
 
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
 
+use crate::benches::{Aim, BENCHES, Bench, Figure, Of};
 use crate::json::Json;
 use crate::table::Table;
-use crate::workspace::cargo;
-
-struct Bench {
-    name: &'static str,
-    package: &'static str,
-    /// Of the package; it is built and run in release mode.
-    example: &'static str,
-    args: &'static [&'static str],
-    figures: &'static [Figure],
-}
-
-/// One line of the table, and where its numbers stand in what the bench printed. Of several numbers the worst counts.
-struct Figure {
-    label: &'static str,
-    value: &'static [&'static str],
-    unit: &'static str,
-    baseline: &'static [&'static str],
-    ratio: &'static [&'static str],
-    aim: Aim,
-    of: Of,
-}
-
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Aim {
-    AtLeast(f64),
-    AtMost(f64),
-    None,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Of {
-    Value,
-    Ratio,
-}
-
-const fn next(
-    label: &'static str,
-    value: &'static [&'static str],
-    baseline: &'static [&'static str],
-    ratio: &'static [&'static str],
-) -> Figure {
-    Figure { label, value, unit: "/s", baseline, ratio, aim: Aim::AtLeast(1.0), of: Of::Ratio }
-}
-
-/// A part of a run's way: the whole has to reach 0.7, so a part must.
-const fn starts(
-    label: &'static str,
-    value: &'static [&'static str],
-    baseline: &'static [&'static str],
-    ratio: &'static [&'static str],
-) -> Figure {
-    Figure { label, value, unit: "/s", baseline, ratio, aim: Aim::AtLeast(0.7), of: Of::Ratio }
-}
-
-const fn alone(label: &'static str, value: &'static [&'static str], unit: &'static str, aim: Aim) -> Figure {
-    Figure { label, value, unit, baseline: &[], ratio: &[], aim, of: Of::Value }
-}
-
-const BENCHES: &[Bench] = &[
-    Bench {
-        name: "next",
-        package: "belfry-core",
-        example: "next_bench",
-        args: &[],
-        figures: &[
-            next(
-                "next, dense ÷ croner",
-                &["rows", "name=dense", "next_per_second"],
-                &["rows", "name=dense", "croner_per_second"],
-                &["rows", "name=dense", "ratio"],
-            ),
-            next(
-                "next, daily ÷ croner",
-                &["rows", "name=fixed", "next_per_second"],
-                &["rows", "name=fixed", "croner_per_second"],
-                &["rows", "name=fixed", "ratio"],
-            ),
-            next(
-                "next, workdays ÷ croner",
-                &["rows", "name=weekday", "next_per_second"],
-                &["rows", "name=weekday", "croner_per_second"],
-                &["rows", "name=weekday", "ratio"],
-            ),
-            next(
-                "next, Feb 29 ÷ croner",
-                &["rows", "name=leap_day", "next_per_second"],
-                &["rows", "name=leap_day", "croner_per_second"],
-                &["rows", "name=leap_day", "ratio"],
-            ),
-            alone("a schedule in memory", &["bytes_per_schedule"], "bytes", Aim::None),
-            alone("refusing an impossible one", &["refuse_impossible_microseconds"], "us", Aim::None),
-        ],
-    },
-    Bench {
-        name: "spawn",
-        package: "belfry-exec",
-        example: "spawn_bench",
-        args: &[],
-        figures: &[
-            starts(
-                "starts, one by one ÷ posix_spawn",
-                &["small_agent", "one_by_one", "zygote_per_s"],
-                &["small_agent", "one_by_one", "std_per_s"],
-                &["small_agent", "one_by_one", "ratio"],
-            ),
-            starts(
-                "starts, 8 at once ÷ posix_spawn",
-                &["small_agent", "at_once_8", "zygote_per_s"],
-                &["small_agent", "at_once_8", "std_per_s"],
-                &["small_agent", "at_once_8", "ratio"],
-            ),
-            starts(
-                "the same, agent of 1 GiB",
-                &["agent_1GiB", "one_by_one", "zygote_per_s"],
-                &["agent_1GiB", "one_by_one", "std_per_s"],
-                &["agent_1GiB", "one_by_one", "ratio"],
-            ),
-            starts(
-                "8 at once, agent of 1 GiB",
-                &["agent_1GiB", "at_once_8", "zygote_per_s"],
-                &["agent_1GiB", "at_once_8", "std_per_s"],
-                &["agent_1GiB", "at_once_8", "ratio"],
-            ),
-        ],
-    },
-    // Prints a table of its own, with its baseline and its syncs.
-    Bench { name: "commits", package: "belfry-coord", example: "commit_rate", args: &[], figures: &[] },
-    Bench {
-        name: "pages",
-        package: "belfry-store",
-        example: "page_bench",
-        args: &[],
-        figures: &[
-            alone("a page of runs, p99", &["pages_ms", "plain", "p99"], "ms", Aim::AtMost(5.0)),
-            alone(
-                "a page with filters, p99, the slowest",
-                &[
-                    "pages_ms",
-                    "job|state|four states|node|node+state|namespace|job+state|job of a fifth of all+state|job+node|time range",
-                    "p99",
-                ],
-                "ms",
-                Aim::AtMost(50.0),
-            ),
-            alone("runs recorded", &["record_rows_per_s"], "/s", Aim::None),
-            alone("a run in the store", &["bytes_per_run"], "bytes", Aim::None),
-            alone("100,000 jobs read at a start", &["cold_start", "load_raw_ms"], "ms", Aim::None),
-        ],
-    },
-];
+use crate::workspace::{cargo, target_folder};
 
 pub fn bench(only: Option<&str>) -> anyhow::Result<bool> {
-    let chosen: Vec<&Bench> = BENCHES.iter().filter(|bench| only.is_none_or(|name| name == bench.name)).collect();
+    let is_chosen = |bench: &&Bench| only.map_or(!bench.only_when_named, |name| name == bench.name);
+    let chosen: Vec<&Bench> = BENCHES.iter().filter(is_chosen).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
         bail!("there is no bench `{}`; there are {}", only.unwrap_or_default(), names.join(", "));
@@ -186,9 +39,9 @@ pub fn bench(only: Option<&str>) -> anyhow::Result<bool> {
 }
 
 fn run(bench: &Bench) -> anyhow::Result<Vec<Line>> {
-    let Bench { name, package, example, args, figures } = bench;
+    let Bench { name, package, example, args, figures, only_when_named: _ } = bench;
     eprintln!("xtask: bench {name}: building");
-    // Programs of the package too: one bench starts one.
+    // Programs of the package too: two benches start one.
     let built =
         cargo(&["build", "--quiet", "--release", "--package", package, "--bins", "--example", example]).status()?;
     if !built.success() {
@@ -196,7 +49,8 @@ fn run(bench: &Bench) -> anyhow::Result<Vec<Line>> {
     }
     eprintln!("xtask: bench {name}: measuring");
     let mut measure = cargo(&["run", "--quiet", "--release", "--package", package, "--example", example, "--"]);
-    let output = measure.args(*args).stderr(Stdio::inherit()).output()?;
+    measure.args(*args).env("BELFRY_BIN", target_folder()?.join("release/belfry"));
+    let output = measure.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         bail!("it ended with {}", output.status);
     }
@@ -226,9 +80,9 @@ struct Line {
 
 impl Line {
     fn read(figure: &Figure, said: &Json) -> Option<Line> {
-        let worst = |path: &[&str]| {
-            let numbers = said.at(path).into_iter().filter_map(Json::number);
-            let numbers = numbers.filter(|_| !path.is_empty());
+        let worst = |name: &str| {
+            let path: Vec<&str> = figure.under.split('/').chain([name]).filter(|part| !part.is_empty()).collect();
+            let numbers = said.at(&path).into_iter().filter_map(Json::number).filter(|_| !name.is_empty());
             match figure.aim {
                 Aim::AtLeast(_) => numbers.reduce(f64::min),
                 Aim::AtMost(_) | Aim::None => numbers.reduce(f64::max),
@@ -325,10 +179,23 @@ mod tests {
 
     #[test]
     fn of_several_numbers_the_worst_counts() {
-        let said = Json::parse(r#"{"pages_ms":{"plain":{"p99":1},"job":{"p99":2},"state":{"p99":60}}}"#).unwrap();
-        let pages = BENCHES.iter().find(|bench| bench.name == "pages").unwrap();
-        let lines: Vec<Line> = pages.figures.iter().filter_map(|figure| Line::read(figure, &said)).collect();
-        let results: Vec<_> = lines.iter().map(|line| (line.value, line.result())).collect();
-        assert_eq!(results, [(1.0, "pass"), (60.0, "MISS")]);
+        let said = r#"{"pages_ms":{"plain":{"p99":1},"job":{"p99":2},"state":{"p99":60}}}"#;
+        assert_eq!(
+            read("pages", said),
+            [("a page of runs, p99", "pass"), ("the slowest page with filters, p99", "MISS")]
+        );
+    }
+
+    #[test]
+    fn a_figure_is_read_from_its_own_line_only() {
+        let said = r#"{"row":"herd","runs_per_s":900,"raw_runs_per_s":1000,"runs_ratio":0.9,"last_start_s":6,"raw_last_start_s":5,"start_ratio":1.2}"#;
+        assert_eq!(read("path", said), [("10,000 due at once, last start ÷ spawn loop", "pass")]);
+    }
+
+    fn read(bench: &str, said: &str) -> Vec<(&'static str, &'static str)> {
+        let said = Json::parse(said).unwrap();
+        let bench = BENCHES.iter().find(|entry| entry.name == bench).unwrap();
+        let lines = bench.figures.iter().filter_map(|figure| Some((figure.label, Line::read(figure, &said)?.result())));
+        lines.collect()
     }
 }

@@ -40,16 +40,20 @@ impl Json {
         if let Json::Number(number) = self { Some(*number) } else { None }
     }
 
-    /// What stands at the end of a path. A part is a key, several keys as `a|b`, or `key=value` for the items of a list that say so.
+    /// What stands at the end of a path. A part is a key, several keys as `a|b`, or `key=value`, which an object says of itself or
+    /// items of a list do.
     pub fn at(&self, path: &[&str]) -> Vec<&Json> {
         let Some((part, rest)) = path.split_first() else { return vec![self] };
         let next: Vec<&Json> = match (self, part.split_once('=')) {
-            (Json::List(items), Some((key, value))) => {
-                items.iter().filter(|item| item.get(key).and_then(Json::text) == Some(value)).collect()
-            }
-            _ => part.split('|').filter_map(|key| self.get(key)).collect(),
+            (Json::List(items), Some((key, value))) => items.iter().filter(|item| item.says(key, value)).collect(),
+            (_, Some((key, value))) => Some(self).filter(|object| object.says(key, value)).into_iter().collect(),
+            (_, None) => part.split('|').filter_map(|key| self.get(key)).collect(),
         };
         next.into_iter().flat_map(|value| value.at(rest)).collect()
+    }
+
+    fn says(&self, key: &str, value: &str) -> bool {
+        self.get(key).and_then(Json::text) == Some(value)
     }
 }
 
@@ -182,6 +186,8 @@ mod tests {
         assert_eq!(numbers(&["rows", "name=sparse", "ratio"]), [-1000.0]);
         assert_eq!(numbers(&["a+b|c", "p99"]), [2.0, 3.0]);
         assert_eq!(numbers(&["no", "such"]), []);
+        assert_eq!(numbers(&["a+b", "p99=2", "p99"]), [], "only texts are compared");
+        assert_eq!(json.at(&["rows", "name=dense", "name=dense"]).len(), 1);
         assert_eq!(json.get("say").and_then(Json::text), Some("\"A\n"));
     }
 

@@ -6,6 +6,7 @@
 )]
 
 mod bench;
+mod benches;
 mod json;
 mod steps;
 mod table;

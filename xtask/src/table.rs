@@ -27,7 +27,9 @@ impl fmt::Display for Table {
         for (index, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(&widths) {
-                let is_number = cell.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+                let starts_as_number = cell.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+                // A number, or one with its unit; a sentence may start with a number too.
+                let is_number = starts_as_number && cell.split(' ').count() <= 2;
                 line += &if is_number { format!("{cell:>width$}  ") } else { format!("{cell:<width$}  ") };
             }
             writeln!(f, "{}", line.trim_end())?;
@@ -47,7 +49,10 @@ mod tests {
     fn words_stand_left_and_numbers_right() {
         let mut table = Table::new(&["step", "seconds"]);
         table.row(&["format".into(), "0.9".into()]);
-        table.row(&["tests".into(), "120.0".into()]);
-        assert_eq!(table.to_string(), "step    seconds\n---------------\nformat      0.9\ntests     120.0\n");
+        table.row(&["8 at a time".into(), "12.0 s".into()]);
+        assert_eq!(
+            table.to_string(),
+            "step         seconds\n--------------------\nformat           0.9\n8 at a time   12.0 s\n"
+        );
     }
 }

@@ -1,0 +1,159 @@
+//! A server in this process on a temporary folder, and jobs in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belfry_agent::{Agent, AgentConfig};
+use belfry_control::{Control, ControlConfig};
+use belfry_coord::{SqlCoordinator, SystemClock, Users};
+use belfry_core::job::{Action, Exec, JobDocument};
+use belfry_core::{JobId, ServerId, Timestamp};
+use belfry_exec::ZygoteCommand;
+use belfry_proto::session::{self, FromAgent, ToAgent, to_agent};
+use belfry_sql::{Sqlite, SqliteOptions, SqliteStats};
+use belfry_store::{Actor, Change, Store};
+use tokio::sync::mpsc;
+
+const JOBS_PER_WRITE: usize = 2_000;
+
+pub struct Bed {
+    folder: tempfile::TempDir,
+    pub store_db: Sqlite,
+    pub coordinator_db: Sqlite,
+    pub store: Store,
+    coordinator: Arc<SqlCoordinator>,
+}
+
+impl Bed {
+    pub async fn new() -> Self {
+        Self::at(tempfile::tempdir().expect("a temporary folder")).await
+    }
+
+    async fn at(folder: tempfile::TempDir) -> Self {
+        let open = |name: &str| Sqlite::open(folder.path().join(name), SqliteOptions::default()).expect("a database");
+        let (store_db, coordinator_db) = (open("belfry.db"), open("coordinator.db"));
+        let store = Store::open(Arc::new(store_db.clone())).await.expect("a store");
+        let coordinator =
+            SqlCoordinator::open(Arc::new(coordinator_db.clone()), Users::SoleByLock).await.expect("a coordinator");
+        Self { folder, store_db, coordinator_db, store, coordinator: Arc::new(coordinator) }
+    }
+
+    /// As after a restart: everything in memory is gone.
+    pub async fn reopened(self) -> Self {
+        let folder = self.folder;
+        drop((self.store, self.store_db, self.coordinator_db, self.coordinator));
+        Self::at(folder).await
+    }
+
+    pub async fn control(&self) -> Control {
+        let now = Timestamp::now();
+        let server = ServerId::new(now, u128::from(std::process::id()) << 20 | now.subsec_nanosecond() as u128);
+        let clock = Arc::new(SystemClock);
+        Control::start(ControlConfig::default(), server, self.coordinator.clone(), self.store.clone(), clock)
+            .await
+            .expect("a server")
+    }
+
+    pub async fn agent(&self, control: &Control, slots: u32) -> Agent {
+        let program = std::env::var_os("BELFRY_BIN").expect("BELFRY_BIN names the built binary").into();
+        let agent = Agent::start(AgentConfig {
+            data_dir: self.folder.path().join("agent"),
+            name: "bench".to_owned(),
+            labels: Default::default(),
+            slots,
+            allow_root: true,
+            default_user: "nobody".to_owned(),
+            quit_time: Duration::from_secs(10),
+            zygote: ZygoteCommand { program, args: vec!["__zygote".to_owned()] },
+            credential: String::new(),
+        })
+        .await
+        .expect("an agent");
+        let link = agent.connect_local();
+        control.connect_local(link.to_agent, link.from_agent);
+        // Its first heartbeat must be acknowledged before it may start anything.
+        while !control.nodes().iter().any(|node| node.connected) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        agent
+    }
+
+    pub async fn add_jobs(&self, control: &Control, count: usize, schedule: &str, argv: &[&str]) {
+        let action = Action::Exec(Exec { argv: argv.iter().map(|s| (*s).to_owned()).collect() });
+        let now = Timestamp::now();
+        let mut at = 0;
+        while at < count {
+            let changes = (at..count.min(at + JOBS_PER_WRITE))
+                .map(|n| {
+                    let mut document = JobDocument::new(
+                        format!("job-{schedule_tag:x}-{n:07}", schedule_tag = tag(schedule)),
+                        action.clone(),
+                    );
+                    document.schedule.0.push(schedule.to_owned());
+                    document.timezone = Some("Europe/Berlin".to_owned());
+                    Change::Create { id: JobId::new(now, (u128::from(tag(schedule)) << 40) | n as u128), document }
+                })
+                .collect();
+            self.store.apply(changes, now, &Actor::new("bench")).await.expect("jobs are saved");
+            at += JOBS_PER_WRITE;
+        }
+        control.jobs_changed().await;
+    }
+
+    pub fn stats(&self) -> (SqliteStats, SqliteStats) {
+        (self.store_db.stats(), self.coordinator_db.stats())
+    }
+}
+
+fn tag(schedule: &str) -> u32 {
+    schedule.bytes().fold(7, |tag: u32, byte| tag.wrapping_mul(31).wrapping_add(byte.into()))
+}
+
+/// An agent that has done everything the moment it is told, and counts.
+pub fn instant_agent(control: &Control) -> mpsc::Receiver<Timestamp> {
+    let (orders, mut told) = mpsc::channel::<ToAgent>(100_000);
+    let (said, reports) = mpsc::channel::<FromAgent>(100_000);
+    let (seen, dispatched) = mpsc::channel(2_000_000);
+    control.connect_local(orders, reports);
+    tokio::spawn(async move {
+        let hello = session::Hello {
+            node: belfry_core::NodeId::new(Timestamp::now(), 7).to_string(),
+            name: "instant".to_owned(),
+            incarnation: 1,
+            version: "bench".to_owned(),
+            slots: 1_000_000,
+            ..Default::default()
+        };
+        let _ = said.send(hello.into()).await;
+        let mut beat = tokio::time::interval(Duration::from_secs(2));
+        let mut sequence = 0;
+        loop {
+            let message = tokio::select! {
+                message = told.recv() => message,
+                _ = beat.tick() => {
+                    sequence += 1;
+                    let _ = said.send(session::Heartbeat { sequence }.into()).await;
+                    continue;
+                }
+            };
+            match message.and_then(|m| m.message) {
+                Some(to_agent::Message::Dispatch(order)) => {
+                    let now = Timestamp::now();
+                    let _ = seen.try_send(now);
+                    let ended = session::Ended {
+                        key: order.key,
+                        outcome: "succeeded".to_owned(),
+                        started_at_ms: Some(now.as_millisecond()),
+                        ended_at_ms: now.as_millisecond(),
+                        exit_code: Some(0),
+                        ..Default::default()
+                    };
+                    let _ = said.send(ended.into()).await;
+                }
+                Some(_) => {}
+                None => return,
+            }
+        }
+    });
+    dispatched
+}

@@ -1,0 +1,30 @@
+//! The whole path measured in one process with the shipped durability: store, coordinator, control, and either the real agent or one
+//! that answers at once. Each row has its baseline in the same run and prints one JSON line.
+//!
+//! `BELFRY_BIN` names the built binary, whose hidden mode is the zygote. Rows are chosen by name; without names all but `million` run.
+#![expect(clippy::disallowed_methods, reason = "a bench reads the clock and starts the baseline itself")]
+
+mod baseline;
+mod bed;
+mod rows;
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    type Row = (&'static str, fn(&tokio::runtime::Runtime) -> serde_json::Value);
+    let all: [Row; 6] = [
+        ("lag", |rt| rt.block_on(rows::lag())),
+        ("runs", |rt| rt.block_on(rows::runs(2_000))),
+        ("herd", |rt| rt.block_on(rows::runs(10_000))),
+        ("noop", |rt| rt.block_on(rows::noop())),
+        ("jobs", |rt| rt.block_on(rows::many_jobs(100_000))),
+        ("million", |rt| rt.block_on(rows::many_jobs(1_000_000))),
+    ];
+    for (name, row) in all {
+        if wanted.iter().any(|w| w == name) || (wanted.is_empty() && name != "million") {
+            let mut line = row(&runtime);
+            line["row"] = name.into();
+            println!("{line}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Every bench, what it has to show, and the aims: one entry each.
+
+pub struct Bench {
+    pub name: &'static str,
+    pub package: &'static str,
+    /// Of the package; it is built and run in release mode, with the built binary's path in `BELFRY_BIN`.
+    pub example: &'static str,
+    pub args: &'static [&'static str],
+    pub figures: &'static [Figure],
+    /// It takes too long to be run with the others.
+    pub only_when_named: bool,
+}
+
+/// One line of the table, and where its numbers stand in what the bench printed. Of several numbers the worst counts.
+pub struct Figure {
+    pub label: &'static str,
+    /// The way to the object that has the numbers, with `/` between the parts that `Json::at` knows.
+    pub under: &'static str,
+    pub value: &'static str,
+    /// Empty: none.
+    pub baseline: &'static str,
+    pub ratio: &'static str,
+    pub unit: &'static str,
+    pub aim: Aim,
+    pub of: Of,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Aim {
+    AtLeast(f64),
+    AtMost(f64),
+    None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Of {
+    Value,
+    Ratio,
+}
+
+use Aim::{AtLeast, AtMost};
+
+type Names = [&'static str; 3];
+
+const fn ratio(
+    label: &'static str,
+    under: &'static str,
+    [value, baseline, ratio]: Names,
+    unit: &'static str,
+    aim: Aim,
+) -> Figure {
+    Figure { label, under, value, baseline, ratio, unit, aim, of: Of::Ratio }
+}
+
+/// The aim is for the value; the ratio stands beside it.
+const fn beside(
+    label: &'static str,
+    under: &'static str,
+    [value, baseline, ratio]: Names,
+    unit: &'static str,
+    aim: Aim,
+) -> Figure {
+    Figure { label, under, value, baseline, ratio, unit, aim, of: Of::Value }
+}
+
+const fn value(label: &'static str, under: &'static str, value: &'static str, unit: &'static str, aim: Aim) -> Figure {
+    beside(label, under, [value, "", ""], unit, aim)
+}
+
+const NEXT: Names = ["next_per_second", "croner_per_second", "ratio"];
+const STARTS: Names = ["zygote_per_s", "std_per_s", "ratio"];
+const FILTERS: &str = "pages_ms/job|state|four states|node|node+state|namespace|job+state|job of a fifth of all+state|job+node|time range";
+
+pub const BENCHES: &[Bench] = &[
+    Bench {
+        name: "next",
+        package: "belfry-core",
+        example: "next_bench",
+        args: &[],
+        figures: &[
+            ratio("next, dense ÷ croner", "rows/name=dense", NEXT, "/s", AtLeast(1.0)),
+            ratio("next, daily ÷ croner", "rows/name=fixed", NEXT, "/s", AtLeast(1.0)),
+            ratio("next, workdays ÷ croner", "rows/name=weekday", NEXT, "/s", AtLeast(1.0)),
+            ratio("next, Feb 29 ÷ croner", "rows/name=leap_day", NEXT, "/s", AtLeast(1.0)),
+            value("a schedule in memory", "", "bytes_per_schedule", "bytes", Aim::None),
+            value("refusing an impossible one", "", "refuse_impossible_microseconds", "us", Aim::None),
+        ],
+        only_when_named: false,
+    },
+    Bench {
+        name: "spawn",
+        package: "belfry-exec",
+        example: "spawn_bench",
+        args: &[],
+        // A part of a run's way: the whole has to reach 0.7, so a part must.
+        figures: &[
+            ratio("starts, one by one ÷ posix_spawn", "small_agent/one_by_one", STARTS, "/s", AtLeast(0.7)),
+            ratio("starts, 8 at once ÷ posix_spawn", "small_agent/at_once_8", STARTS, "/s", AtLeast(0.7)),
+            ratio("one by one, agent of 1 GiB", "agent_1GiB/one_by_one", STARTS, "/s", AtLeast(0.7)),
+            ratio("8 at once, agent of 1 GiB", "agent_1GiB/at_once_8", STARTS, "/s", AtLeast(0.7)),
+        ],
+        only_when_named: false,
+    },
+    // Prints a table of its own, with its baseline and its syncs.
+    Bench {
+        name: "commits",
+        package: "belfry-coord",
+        example: "commit_rate",
+        args: &[],
+        figures: &[],
+        only_when_named: false,
+    },
+    Bench {
+        name: "pages",
+        package: "belfry-store",
+        example: "page_bench",
+        args: &[],
+        figures: &[
+            value("a page of runs, p99", "pages_ms/plain", "p99", "ms", AtMost(5.0)),
+            value("the slowest page with filters, p99", FILTERS, "p99", "ms", AtMost(50.0)),
+            value("runs recorded", "", "record_rows_per_s", "/s", Aim::None),
+            value("a run in the store", "", "bytes_per_run", "bytes", Aim::None),
+            value("100,000 jobs read at a start", "cold_start", "load_raw_ms", "ms", Aim::None),
+        ],
+        only_when_named: false,
+    },
+    Bench {
+        name: "path",
+        package: "belfry",
+        example: "path_bench",
+        args: &["lag", "runs", "herd", "noop", "jobs"],
+        figures: &[
+            ratio(
+                "start lag, p50 ÷ timer and spawn",
+                "row=lag",
+                ["p50_ms", "bare_p50_ms", "p50_ratio"],
+                "ms",
+                Aim::None,
+            ),
+            ratio(
+                "start lag, p99 ÷ timer and spawn",
+                "row=lag",
+                ["p99_ms", "bare_p99_ms", "p99_ratio"],
+                "ms",
+                Aim::None,
+            ),
+            ratio(
+                "runs of /bin/true ÷ spawn loop",
+                "row=runs",
+                ["runs_per_s", "raw_runs_per_s", "runs_ratio"],
+                "/s",
+                AtLeast(0.7),
+            ),
+            value("syncs a run", "row=runs", "syncs_per_run", "", Aim::None),
+            value("rows a run", "row=runs", "rows_per_run", "", Aim::None),
+            ratio(
+                "10,000 due at once, last start ÷ spawn loop",
+                "row=herd",
+                ["last_start_s", "raw_last_start_s", "start_ratio"],
+                "s",
+                AtMost(1.4),
+            ),
+            beside(
+                "no-op fires ÷ batched commits",
+                "row=noop",
+                ["fires_per_s", "raw_keys_per_s", "ratio"],
+                "/s",
+                AtLeast(5000.0),
+            ),
+            value("commits a fire", "row=noop", "claim_commits_per_fire", "", Aim::None),
+            value("syncs a fire", "row=noop", "syncs_per_fire", "", Aim::None),
+            value("rows a fire", "row=noop", "rows_per_fire", "", Aim::None),
+            value("memory a job, 100,000 jobs", "row=jobs", "bytes_per_job", "bytes", AtMost(1500.0)),
+            value("cold start to first fire", "row=jobs", "first_fire_s", "s", AtMost(2.0)),
+            value("idle CPU of one core", "row=jobs", "idle_cpu_percent", "%", AtMost(0.2)),
+        ],
+        only_when_named: false,
+    },
+    Bench {
+        name: "million",
+        package: "belfry",
+        example: "path_bench",
+        args: &["million"],
+        figures: &[
+            value("memory a job, 1,000,000 jobs", "row=million", "bytes_per_job", "bytes", AtMost(1500.0)),
+            value("cold start to first fire", "row=million", "first_fire_s", "s", Aim::None),
+            value("idle CPU of one core", "row=million", "idle_cpu_percent", "%", Aim::None),
+        ],
+        only_when_named: true,
+    },
+];
