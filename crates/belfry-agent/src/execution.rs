@@ -39,9 +39,11 @@ pub(crate) async fn execute(mut execution: Execution, dispatch: Dispatch) {
 impl Execution {
     async fn run(&mut self, dispatch: Dispatch) -> Result<Ended, CannotStart> {
         let Plan { prepared, keep_bytes, fail_on, time_limit, grace } = prepare(&self.node, self.key, dispatch).await?;
+        let path =
+            prepared.env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.to_string_lossy().into_owned());
         let child = self.start(prepared).await?;
         let facts = self.watch(child, CaptureLimits { keep_bytes }, fail_on, time_limit, grace).await;
-        Ok(settle(self.key, &facts))
+        Ok(settle(self.key, &facts, path.as_deref().unwrap_or_default()))
     }
 
     async fn start(&self, prepared: Prepared) -> Result<Child, CannotStart> {

@@ -26,9 +26,16 @@ pub(crate) struct Facts {
     pub kept_chunks: u32,
 }
 
-pub(crate) fn settle(key: Key, facts: &Facts) -> Ended {
+/// What a shell ends with when it does not find a command.
+const NOT_FOUND: i32 = 127;
+
+/// `path`: where commands were looked for.
+pub(crate) fn settle(key: Key, facts: &Facts, path: &str) -> Ended {
     let Facts { started_at, exit, cause, output, kept_chunks } = facts;
-    let (outcome, reason) = verdict(exit.status, cause, output);
+    let (outcome, mut reason) = verdict(exit.status, cause, output);
+    if outcome == Outcome::Failed && exit.status == ExitStatus::Code(NOT_FOUND) {
+        reason = format!("{reason}: a command was not found; PATH was {path}");
+    }
     let (exit_code, signal) = match exit.status {
         ExitStatus::Code(code) => (Some(code), None),
         ExitStatus::Signal(signal) => (None, Some(signal)),

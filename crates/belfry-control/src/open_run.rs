@@ -8,6 +8,9 @@ use belfry_core::{Fence, Incarnation, JobId, NodeId, RunId, Timestamp, Version};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+/// More than one commit can claim.
+const FENCES_PER_COMMIT: u64 = 128;
+
 /// The value of the key. Short names: there may be thousands a second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpenRecord {
@@ -26,9 +29,12 @@ pub struct OpenRecord {
     pub claimed_at: i64,
     #[serde(rename = "t", default = "by_schedule", skip_serializing_if = "is_by_schedule")]
     pub trigger: Trigger,
-    /// The version of the claim; none in the claim itself, where it is the key's own version.
+    /// None in the claim itself, where it follows from the key's own version and `step`.
     #[serde(rename = "f", default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
+    /// Its place among the runs that one commit claims: several fires of one job may be among them, and fences grow per job.
+    #[serde(rename = "s", default, skip_serializing_if = "is_zero")]
+    pub step: u8,
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
     #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +84,9 @@ fn by_schedule() -> Trigger {
 fn is_by_schedule(trigger: &Trigger) -> bool {
     *trigger == Trigger::Schedule
 }
+fn is_zero(step: &u8) -> bool {
+    *step == 0
+}
 fn is_default(manual: &ManualFacts) -> bool {
     *manual == ManualFacts::default()
 }
@@ -89,6 +98,11 @@ impl OpenRecord {
 
     pub fn decode(value: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(value)
+    }
+
+    /// The claim's fence, from the version of its commit.
+    pub fn fence_at(&self, claim: Version) -> Fence {
+        Fence(claim.0 * FENCES_PER_COMMIT + u64::from(self.step))
     }
 
     /// The run as far as the coordinator knows it, from the key at this version.
@@ -109,7 +123,7 @@ impl OpenRecord {
             node: bound.map(|b| b.node),
             node_name: bound.map(|b| b.node_name.clone()),
             incarnation: bound.map(|b| b.incarnation),
-            fence: self.fence.unwrap_or(Fence(version.0)),
+            fence: self.fence.unwrap_or_else(|| self.fence_at(version)),
             claimed_at: instant(self.claimed_at),
             dispatched_at: None,
             started_at: None,
@@ -138,6 +152,7 @@ mod tests {
             claimed_at: 1_789_999_999_000,
             trigger: Trigger::Schedule,
             fence: None,
+            step: 3,
             bound: Some(Bound {
                 node: NodeId::from_u128(2),
                 node_name: "db1".into(),
@@ -151,6 +166,6 @@ mod tests {
         assert!(bytes.len() < 220, "{}", bytes.len());
         assert_eq!(OpenRecord::decode(&bytes).unwrap(), record);
         let run = record.to_run(RunId::from_u128(5), Version(77));
-        assert_eq!((run.fence, run.attempt, run.state), (Fence(77), 1, RunState::Dispatched));
+        assert_eq!((run.fence, run.attempt, run.state), (Fence(77 * 128 + 3), 1, RunState::Dispatched));
     }
 }

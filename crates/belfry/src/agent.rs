@@ -10,9 +10,6 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::AgentArgs;
 use crate::serve;
 
-/// How long running work may finish after SIGTERM.
-const QUIT_TIME: std::time::Duration = std::time::Duration::from_secs(3600);
-
 pub fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     serve::init_logging();
     serve::raise_open_files();
@@ -37,7 +34,7 @@ async fn work(args: AgentArgs) -> anyhow::Result<()> {
         slots: args.slots.unwrap_or_else(serve::default_slots),
         allow_root: args.allow_root,
         default_user: args.default_user.clone().unwrap_or_else(|| "nobody".to_owned()),
-        quit_time: QUIT_TIME,
+        quit_time: args.quit_time.get(),
         zygote: serve::own_zygote(),
         credential,
     })
@@ -46,14 +43,20 @@ async fn work(args: AgentArgs) -> anyhow::Result<()> {
     tracing::info!(node = %agent.node(), "ready; jobs run as {}", agent.runs_as());
     let tasks = Tasks::default();
     let shutdown = CancellationToken::new();
-    tokio::select! {
-        ended = agent.run_remote(args.server.clone(), shutdown.clone()) => ended.context("the session with the server")?,
-        signal = serve::stop_signal(&tasks) => {
-            let signal = signal?;
-            tracing::info!("{signal}: nothing new is taken; running work has {QUIT_TIME:?} to finish");
-            agent.drain(&format!("the agent was stopped by {signal}")).await;
-            shutdown.cancel();
+    let (ended, mut session_ended) = tokio::sync::oneshot::channel();
+    // On its own: the session must outlive the signal, for results are delivered while the agent drains.
+    tasks.spawn("session with the server", {
+        let (agent, server, shutdown) = (agent.clone(), args.server.clone(), shutdown.clone());
+        async move {
+            let _ = ended.send(agent.run_remote(server, shutdown).await);
         }
-    }
+    });
+    let signal = tokio::select! {
+        ended = &mut session_ended => return ended?.context("the session with the server"),
+        signal = serve::stop_signal(&tasks) => signal?,
+    };
+    tracing::info!("{signal}: nothing new is taken; running work has {} to finish", args.quit_time);
+    agent.drain(&format!("the agent was stopped by {signal}")).await;
+    shutdown.cancel();
     Ok(())
 }

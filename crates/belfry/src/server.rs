@@ -54,8 +54,9 @@ async fn serve(args: ServerArgs) -> anyhow::Result<()> {
     let tasks = Tasks::default();
     let address = http.address;
     let stop_http = http.serve(&tasks, up::api(&embedded.store, &control, &timezone, clock, &tasks)?);
-    data.write_secret("address", &format!("http://{address}"))?;
+    // Whoever waits for `address` finds everything else in place.
     data.write_secret("agents-address", &format!("http://{agents}"))?;
+    data.write_secret("address", &format!("http://{address}"))?;
     tracing::info!(
         "ready at http://{address}; agents: belfry agent --server http://{agents} --credential-file {}",
         data.file(CREDENTIAL_FILE).display()

@@ -135,7 +135,10 @@ pub(super) async fn load(state: &ApiState, permit: &Permit, id: &str) -> Answer<
     let stored = state.store.run(id).await?;
     let run = match stored {
         Some(run) => freshest(state, run),
-        None => state.control.open_run(id).ok_or_else(|| ApiError::not_found("run", id))?,
+        None => {
+            let open = state.control.open_run(id).filter(|run| !run.state.is_ended());
+            open.ok_or_else(|| ApiError::not_found("run", id))?
+        }
     };
     permit.on(&run.namespace, "run", id)?;
     Ok(run)
@@ -204,7 +207,9 @@ fn with_open(state: &ApiState, filter: &RunFilter, job: Option<&str>, page: Page
         job.map(|job| if job.contains('/') { job.to_owned() } else { format!("{DEFAULT_NAMESPACE}/{job}") });
     let oldest = if page.next.is_some() { page.items.last().map(|run| run.id) } else { None };
     let fresh = state.control.open_runs(|run| {
-        oldest.is_none_or(|oldest| run.id > oldest)
+        // An end is shown when the store has it, and then the store may have been told to forget it.
+        !run.state.is_ended()
+            && oldest.is_none_or(|oldest| run.id > oldest)
             && full_name.as_ref().is_none_or(|name| name.split_once('/') == Some((&run.namespace, &run.job_name)))
             && filter.namespaces.as_ref().is_none_or(|allowed| allowed.contains(&run.namespace))
             && (filter.states.is_empty() || filter.states.contains(&run.state))

@@ -11,7 +11,7 @@ use belfry_coord::{Guard, HELD_WRITES_MAX, Held, HeldError, Resolved, Write, key
 use belfry_core::due::{self, Due};
 use belfry_core::id::Slot;
 use belfry_core::run::{Event, Trigger, Verdict};
-use belfry_core::{Fence, JobId, RunId, Timestamp, Version};
+use belfry_core::{JobId, RunId, Timestamp, Version};
 use jiff::SignedDuration;
 
 use super::{Left, Open, Shard, Stage};
@@ -103,6 +103,7 @@ impl Shard {
             claimed_at: now.as_millisecond(),
             trigger,
             fence: None,
+            step: 0,
             bound: None,
             decision: None,
             manual,
@@ -161,8 +162,12 @@ impl Shard {
         let mut cursor = *seat.extra();
         let mut guards = Vec::with_capacity(count);
         let mut writes = Vec::with_capacity(count);
-        for id in &runs {
-            let Some(open) = self.open.get(id) else { continue };
+        // In the order of ids, which is the order of instants: so fences grow with them.
+        for (step, id) in (0..).zip(&runs) {
+            let Some(open) = self.open.get_mut(id) else { continue };
+            if open.version.is_none() {
+                open.record.step = step;
+            }
             let key = keys::open_run(self.id, *id);
             guards.push(match open.version {
                 None => Guard::Absent(key.clone()),
@@ -176,6 +181,7 @@ impl Shard {
         }
         if belfry_core::planted::is("claim_leaves_the_cursor") {
             cursor = *seat.extra();
+            guards.clear(); // they would refuse the claims that are made again, and hide the bug
         }
         if belfry_core::planted::is("commit_without_guards") {
             guards.clear();
@@ -206,8 +212,8 @@ impl Shard {
         open.version = Some(version);
         if first {
             metrics::counter!("belfry_fires_claimed_total").increment(1);
-            open.run.fence = Fence(version.0);
-            open.record.fence = Some(Fence(version.0));
+            open.run.fence = open.record.fence_at(version);
+            open.record.fence = Some(open.run.fence);
             open.cursor = None;
             self.publish(id);
             self.answer(id);
@@ -267,8 +273,8 @@ impl Shard {
             self.context.nodes.freed(bound.node, bound.incarnation);
             open.booked = false;
         }
+        // Nobody sees the end before the store has it, and with it all of the output: see `recorded`.
         self.context.recorder.run(open.run.clone());
-        self.publish(id);
         self.answer(id);
         self.jobs.run_ended(job, ended_at);
         self.next_of_job(job);
@@ -292,6 +298,7 @@ impl Shard {
             // Not if a later truth is already on its way to the store: its own notice will come.
             if let Some(open) = self.open.get_mut(id).filter(|open| open.stage == Stage::Recording) {
                 open.stage = Stage::Closing;
+                self.publish(*id);
                 self.commit_by_and_by(*id);
             }
         }

@@ -91,6 +91,9 @@ pub struct AgentArgs {
     /// User for jobs that name none, when this process runs as root [default: nobody]
     #[arg(long, env = "BELFRY_DEFAULT_USER", value_name = "USER")]
     pub default_user: Option<String>,
+    /// How long running work may finish after SIGTERM, before it is ended
+    #[arg(long, env = "BELFRY_QUIT_TIME", default_value = "1h", value_name = "DURATION", value_parser = Span::parse)]
+    pub quit_time: Span,
     /// File with this node's credential
     #[arg(long, env = "BELFRY_CREDENTIAL_FILE", value_name = "FILE")]
     pub credential_file: Option<PathBuf>,
