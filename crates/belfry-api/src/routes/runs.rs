@@ -132,13 +132,11 @@ async fn command_of(state: &ApiState, job: JobId, revision: u64) -> Answer<Optio
 pub(super) async fn load(state: &ApiState, permit: &Permit, id: &str) -> Answer<Run> {
     let id: RunId =
         id.parse().map_err(|bad: belfry_core::id::NotAnId| ApiError::bad_request("invalid", "id", bad.to_string()))?;
-    let stored = state.store.run(id).await?;
-    let run = match stored {
+    // Looked at before the store: an end is shown here only when the store has it, so one of the two looks finds the run.
+    let open = state.control.open_run(id).filter(|run| !run.state.is_ended());
+    let run = match state.store.run(id).await? {
         Some(run) => freshest(state, run),
-        None => {
-            let open = state.control.open_run(id).filter(|run| !run.state.is_ended());
-            open.ok_or_else(|| ApiError::not_found("run", id))?
-        }
+        None => open.ok_or_else(|| ApiError::not_found("run", id))?,
     };
     permit.on(&run.namespace, "run", id)?;
     Ok(run)
@@ -180,7 +178,8 @@ pub async fn list_runs(
         cursor: read_cursor(query.cursor.as_deref())?,
         limit: read_limit(query.limit)?,
     };
-    let page = with_open(&state, &filter, query.job.as_deref(), state.store.list_runs(&filter).await?);
+    let open = open_runs(&state, &filter, query.job.as_deref());
+    let page = with_open(open, filter.limit, state.store.list_runs(&filter).await?);
     let next = page.next.map(|place| crate::page::cursor_at(&place));
     let mut commands: HashMap<(JobId, u64), Option<String>> = HashMap::new();
     let mut items = Vec::with_capacity(page.items.len());
@@ -199,29 +198,31 @@ pub async fn list_runs(
 }
 
 /// The first page also has the runs that were claimed a moment ago and have not reached the store: whoever starts a run finds it.
-fn with_open(state: &ApiState, filter: &RunFilter, job: Option<&str>, page: Page<Run, RunId>) -> Page<Run, RunId> {
+/// To be asked before the store is, see `load`.
+fn open_runs(state: &ApiState, filter: &RunFilter, job: Option<&str>) -> Vec<Run> {
     if filter.cursor.is_some() {
-        return page;
+        return Vec::new();
     }
-    let full_name =
-        job.map(|job| if job.contains('/') { job.to_owned() } else { format!("{DEFAULT_NAMESPACE}/{job}") });
-    let oldest = if page.next.is_some() { page.items.last().map(|run| run.id) } else { None };
-    let fresh = state.control.open_runs(|run| {
-        // An end is shown when the store has it, and then the store may have been told to forget it.
+    let job = job.map(|job| job.split_once('/').unwrap_or((DEFAULT_NAMESPACE, job)));
+    state.control.open_runs(|run| {
         !run.state.is_ended()
-            && oldest.is_none_or(|oldest| run.id > oldest)
-            && full_name.as_ref().is_none_or(|name| name.split_once('/') == Some((&run.namespace, &run.job_name)))
+            && job.is_none_or(|name| name == (&run.namespace, &run.job_name))
             && filter.namespaces.as_ref().is_none_or(|allowed| allowed.contains(&run.namespace))
             && (filter.states.is_empty() || filter.states.contains(&run.state))
             && filter.node.is_none_or(|node| run.node == Some(node))
             && filter.from.is_none_or(|from| run.planned >= from)
             && filter.to.is_none_or(|to| run.planned < to)
-    });
+    })
+}
+
+fn with_open(mut open: Vec<Run>, limit: usize, page: Page<Run, RunId>) -> Page<Run, RunId> {
     let Page { mut items, mut next } = page;
-    items.extend(fresh.into_iter().filter(|run| !items.iter().any(|known| known.id == run.id)).collect::<Vec<_>>());
+    let oldest = items.last().map(|run| run.id).filter(|_| next.is_some());
+    open.retain(|run| oldest.is_none_or(|oldest| run.id > oldest) && !items.iter().any(|known| known.id == run.id));
+    items.append(&mut open);
     items.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
-    if items.len() > filter.limit {
-        items.truncate(filter.limit);
+    if items.len() > limit {
+        items.truncate(limit);
         next = items.last().map(|run| run.id);
     }
     Page { items, next }
