@@ -1,0 +1,88 @@
+//! What becomes of runs, on real processes: each test of the list is run against `belfry up`, and against `belfry server` with
+//! `belfry agent` over loopback.
+
+mod asked;
+mod end;
+mod faults;
+mod output;
+mod overlap;
+mod process;
+mod schedule;
+
+use belfry_testkit::{Belfry, Layout, Setup};
+
+fn setup(layout: Layout) -> Setup {
+    Setup::new(env!("CARGO_BIN_EXE_belfry"), layout)
+}
+
+async fn start(layout: Layout) -> Belfry {
+    setup(layout).start().await
+}
+
+/// One list, two ways to start Belfry.
+macro_rules! in_both_layouts {
+    ($($file:ident::$test:ident),+ $(,)?) => {
+        mod in_one_process {
+            $(#[tokio::test] async fn $test() { crate::$file::$test(belfry_testkit::Layout::OneProcess).await })+
+        }
+        mod in_two_processes {
+            $(#[tokio::test] async fn $test() { crate::$file::$test(belfry_testkit::Layout::TwoProcesses).await })+
+        }
+    };
+}
+
+in_both_layouts! {
+    asked::the_same_key_is_the_same_run,
+    asked::a_rerun_names_the_run_it_repeats,
+    asked::a_manual_run_may_bring_its_own_environment,
+    asked::a_draining_node_gets_no_runs_until_it_is_back,
+    asked::old_runs_are_forgotten_when_asked,
+    asked::a_paused_job_can_be_run_by_hand,
+    end::a_timeout_ends_the_whole_tree,
+    end::a_killed_run_leaves_no_process,
+    end::killing_a_job_ends_all_of_its_runs,
+    end::a_run_that_ignores_term_is_killed_after_the_grace,
+    end::sigterm_lets_running_work_finish,
+    end::sigterm_ends_what_does_not_finish_in_time,
+    faults::a_run_that_is_cut_short_is_lost,
+    faults::a_full_disk_is_said_and_survived,
+    output::both_streams_are_kept_apart_and_in_order,
+    output::bytes_that_are_not_text_are_kept,
+    output::output_beyond_what_is_kept_is_cut_in_the_middle,
+    output::output_that_names_a_failure_fails_the_run,
+    output::a_follower_gets_a_line_while_the_run_goes_on,
+    overlap::forbid_skips_while_a_run_goes_on,
+    overlap::queue_runs_them_one_after_the_other,
+    overlap::allow_runs_them_side_by_side,
+    overlap::replace_ends_the_older_run,
+    overlap::forced_runs_ignore_the_rule,
+    process::a_run_has_the_documented_environment,
+    process::the_exit_code_decides_and_is_recorded,
+    process::a_command_that_is_not_found_names_the_path_that_was_searched,
+    process::exec_takes_its_arguments_as_they_are,
+    process::stdin_is_empty_and_the_directory_is_the_jobs,
+    schedule::every_second_fires_on_time_and_once,
+    schedule::several_schedules_on_one_instant_are_one_fire,
+    schedule::every_counts_from_the_creation,
+    schedule::at_fires_once,
+    schedule::after_counts_from_the_end_of_the_run_before,
+    schedule::jitter_delays_the_start_and_not_the_plan,
+    schedule::what_is_claimed_ahead_is_cancelled_by_a_pause,
+    schedule::what_is_claimed_ahead_is_cancelled_by_a_changed_schedule,
+    schedule::what_is_claimed_ahead_is_cancelled_by_removal,
+    schedule::what_is_claimed_ahead_runs_as_the_job_is_at_its_instant,
+    schedule::a_resumed_job_goes_on_and_owes_nothing,
+    schedule::missed_fires_follow_the_rule,
+}
+
+mod with_one_of_two_processes_gone {
+    #[tokio::test]
+    async fn a_server_that_is_killed_does_not_end_what_runs() {
+        crate::faults::a_server_that_is_killed_does_not_end_what_runs().await;
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_is_killed_loses_its_runs_and_comes_back() {
+        crate::faults::an_agent_that_is_killed_loses_its_runs_and_comes_back().await;
+    }
+}
