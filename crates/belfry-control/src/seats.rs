@@ -16,6 +16,8 @@ use crate::cursor::Cursor;
 use crate::feed::Feed;
 use crate::shard::{Left, Shard, ShardMessage};
 
+const TAKE_AGAIN_AFTER: std::time::Duration = std::time::Duration::from_millis(250);
+
 /// Takes seats until it is told to stop, then gives all of them back.
 pub struct Seats {
     context: Arc<Context>,
@@ -54,6 +56,8 @@ impl Seats {
                     self.held.remove(&shard);
                     if left == Left::Deposed {
                         warn!(%shard, "the shard has another owner, or was not as it was read; it is taken again if it is vacant");
+                        // Should the same thing happen again, it does not happen hundreds of times a second.
+                        tokio::time::sleep(TAKE_AGAIN_AFTER).await;
                     }
                 }
                 () = tokio::time::sleep(self.context.config.ttl / 4) => {}
