@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use belfry_coord::{CoordError, Entry, keys};
+use belfry_core::run::Trigger;
 use belfry_core::{JobId, RunId, Timestamp};
 use belfry_store::RawJob;
 
@@ -74,19 +75,18 @@ impl Shard {
             }
         }
         self.loaded = true;
-        let waiting: Vec<RunId> = self
-            .open
-            .iter()
-            .filter(|(_, open)| open.stage == Stage::Behind { judged: false })
-            .map(|(id, _)| *id)
-            .collect();
-        let now = self.context.now();
-        for id in waiting {
-            if let Some(open) = self.open.get_mut(&id)
-                && let Some(slot) = self.jobs.get(open.run.job)
+        for open in self.open.values_mut() {
+            // The coordinator keeps the plan; the jitter follows from the job.
+            if let Some(slot) = self.jobs.get(open.run.job)
+                && open.record.trigger == Trigger::Schedule
             {
                 open.start_at = slot.start_at(open.run.planned);
             }
+        }
+        let is_waiting = |open: &Open| open.stage == Stage::Behind { judged: false };
+        let waiting: Vec<RunId> = self.open.iter().filter(|(_, open)| is_waiting(open)).map(|(id, _)| *id).collect();
+        let now = self.context.now();
+        for id in waiting {
             self.wait_or_go(id, now);
         }
         for report in self.context.sessions.reports() {

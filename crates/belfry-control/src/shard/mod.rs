@@ -305,6 +305,11 @@ impl Shard {
         self.context.shards.close(self.id);
         for (id, open) in self.open {
             self.context.open.remove(id);
+            // Its node was named in a commit that never happened: nothing will give the place back but this.
+            let never_named = matches!(open.stage, Stage::Claiming | Stage::Placing);
+            if let Some(bound) = open.record.bound.filter(|_| open.booked && never_named) {
+                self.context.nodes.freed(bound.node, bound.incarnation);
+            }
             if let Some(reply) = open.reply {
                 let _ = reply.send(Err(ControlError::NotOwned(self.id)));
             }
