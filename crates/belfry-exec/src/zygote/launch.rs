@@ -1,5 +1,5 @@
-//! One start: a new process, then the steps in it up to exec. A failed step is reported through a pipe that a successful
-//! exec closes, so that the zygote need not wait for a child that hangs on a dead network mount.
+//! One start: a new process, then the steps in it up to exec. A failed step is reported in the memory that the child shares;
+//! or, when it has a copy because it may hang on a dead network mount, through a pipe that a successful exec closes.
 
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, OsStr, c_char};
@@ -39,10 +39,14 @@ pub(super) struct Launch {
 
 pub(super) struct Started {
     pub pid: i32,
-    /// End of file: exec has happened. Five bytes: it has not, `Failure::from_report` says why.
-    pub report: OwnedFd,
-    /// The report is complete already.
-    pub is_settled: bool,
+    pub report: Report,
+}
+
+/// Whether the child became the program.
+pub(super) enum Report {
+    Known(Option<Failure>),
+    /// End of file: exec has happened. Five bytes: it has not, `Failure::read_from` says why.
+    Awaited(OwnedFd),
 }
 
 pub(super) enum Way<'a> {
@@ -76,27 +80,36 @@ impl Launch {
     }
 
     /// The child shares our memory up to its exec unless its paths could make that exec hang, and us with it.
-    pub(super) fn start(&self, way: Way<'_>, [null, stdout, stderr]: [&OwnedFd; 3]) -> io::Result<Started> {
-        let (report, child_report) = pipe2(OFlag::O_CLOEXEC)?;
+    pub(super) fn start(&self, way: Way<'_>, standard: [&OwnedFd; 3]) -> io::Result<Started> {
         let zygote = nix::unistd::getpid();
         let argv = pointers(&self.argv);
         let env = pointers(&self.env);
-        let mut body = || {
-            // Descriptors first: a child that hangs in a later step must not hold the zygote's socket or another
-            // child's pipes.
-            if let Err(failure) = place_descriptors([null, stdout, stderr], &child_report).at(Step::Files) {
-                failure.send_and_exit(raw(&child_report))
+        // Descriptors first: a child that hangs in a later step must not hold the zygote's socket or another child's pipes.
+        match way {
+            Way::SharingMemory(stack) => {
+                let mut failure = None;
+                let mut body = || {
+                    let placed = place_descriptors(standard).at(Step::Files);
+                    close_descriptors_from(REPORT_DESCRIPTOR as u32);
+                    let Err(cause) = placed.and_then(|()| self.become_the_program(zygote, &argv, &env));
+                    failure = Some(cause);
+                    exit_now()
+                };
+                let pid = clone::sharing_memory(stack, &mut body)?;
+                Ok(Started { pid, report: Report::Known(failure) })
             }
-            match self.become_the_program(zygote, &argv, &env) {
-                Ok(never) => match never {},
-                Err(failure) => failure.send_and_exit(REPORT_DESCRIPTOR),
+            Way::CopyingMemory => {
+                let (report, child_report) = pipe2(OFlag::O_CLOEXEC)?;
+                let mut body = || {
+                    if let Err(failure) = place_descriptors_and_report(standard, &child_report).at(Step::Files) {
+                        failure.send_and_exit(raw(&child_report))
+                    }
+                    let Err(failure) = self.become_the_program(zygote, &argv, &env);
+                    failure.send_and_exit(REPORT_DESCRIPTOR)
+                };
+                Ok(Started { pid: clone::copying_memory(&mut body)?, report: Report::Awaited(report) })
             }
-        };
-        let (pid, is_settled) = match way {
-            Way::SharingMemory(stack) => (clone::sharing_memory(stack, &mut body)?, true),
-            Way::CopyingMemory => (clone::copying_memory(&mut body)?, false),
-        };
-        Ok(Started { pid, report, is_settled })
+        }
     }
 
     /// Whether any path that the start will touch may be on a file system that hangs.
@@ -165,16 +178,20 @@ impl Failure {
         }
     }
 
-    #[expect(unsafe_code, reason = "a forked child leaves without running anybody's exit handlers")]
+    #[expect(unsafe_code, reason = "write takes a raw descriptor")]
     fn send_and_exit(self, report_pipe: i32) -> ! {
         let [a, b, c, d] = self.errno.to_le_bytes();
         let report = [self.step as u8, a, b, c, d];
         // SAFETY: the pipe is open in this child, and five bytes are readable.
-        unsafe {
-            libc::write(report_pipe, report.as_ptr().cast(), report.len());
-            libc::_exit(127)
-        }
+        unsafe { libc::write(report_pipe, report.as_ptr().cast(), report.len()) };
+        exit_now()
     }
+}
+
+#[expect(unsafe_code, reason = "a child leaves without running anybody's exit handlers")]
+fn exit_now() -> ! {
+    // SAFETY: ends this process and nothing else.
+    unsafe { libc::_exit(127) }
 }
 
 /// An agent that is not root cannot set groups, and need not when the child is to run as the agent itself.
@@ -205,10 +222,12 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 }
 
 /// All sources are above 2, since the zygote keeps its own 0, 1 and 2 open; so no step overwrites a later source.
-fn place_descriptors(standard: [&OwnedFd; 3], report: &OwnedFd) -> Result<(), Errno> {
-    for (to, from) in (0..).zip(standard) {
-        duplicate(raw(from), to, 0)?;
-    }
+fn place_descriptors(standard: [&OwnedFd; 3]) -> Result<(), Errno> {
+    (0..).zip(standard).try_for_each(|(to, from)| duplicate(raw(from), to, 0))
+}
+
+fn place_descriptors_and_report(standard: [&OwnedFd; 3], report: &OwnedFd) -> Result<(), Errno> {
+    place_descriptors(standard)?;
     if raw(report) != REPORT_DESCRIPTOR {
         duplicate(raw(report), REPORT_DESCRIPTOR, libc::O_CLOEXEC)?;
     }

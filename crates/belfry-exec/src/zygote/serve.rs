@@ -11,7 +11,7 @@ use nix::sys::signalfd::SignalFd;
 
 use super::clone::ChildStack;
 use super::ending::{Ending, end_all_descendants};
-use super::launch::{Failure, Launch, Way};
+use super::launch::{Failure, Launch, Report, Started, Way};
 use super::mounts::Mounts;
 use crate::clock;
 use crate::prepared::RunTag;
@@ -29,6 +29,7 @@ pub(super) struct Zygote {
     pub(super) roots: HashMap<i32, Root>,
     pub(super) endings: Vec<Ending>,
     outbox: Vec<u8>,
+    outbox_since: Duration,
     child_stack: ChildStack,
     mounts: Mounts,
 }
@@ -47,6 +48,7 @@ pub(super) struct Root {
 const SOCKET_READY: u64 = 0;
 const EXITS_READY: u64 = 1;
 const EVENTS_PER_ROUND_MAX: usize = 64;
+const REPLY_WAIT_MAX: Duration = Duration::from_millis(5);
 const READ_BYTES_MAX: usize = 256 * 1024;
 
 impl Zygote {
@@ -64,6 +66,7 @@ impl Zygote {
             roots: HashMap::new(),
             endings: Vec::new(),
             outbox: Vec::new(),
+            outbox_since: Duration::ZERO,
             child_stack: ChildStack::new(),
             mounts: Mounts::new(),
         })
@@ -80,7 +83,8 @@ impl Zygote {
         let mut events = [EpollEvent::empty(); EVENTS_PER_ROUND_MAX];
         let mut read_buffer = vec![0; READ_BYTES_MAX];
         loop {
-            let count = match self.poll.wait(&mut events, self.next_look()) {
+            let wait = if self.may_gather_replies() { EpollTimeout::ZERO } else { self.next_look() };
+            let count = match self.poll.wait(&mut events, wait) {
                 Ok(count) => count,
                 Err(Errno::EINTR) => 0,
                 Err(errno) => return Err(errno.into()),
@@ -97,11 +101,20 @@ impl Zygote {
                 }
             }
             self.advance_endings();
-            if socket::send_all(self.socket.as_fd(), &self.outbox).is_err() {
-                return Ok(());
+            let has_more_to_do = count > 0 && self.may_gather_replies();
+            if !has_more_to_do {
+                if socket::send_all(self.socket.as_fd(), &self.outbox).is_err() {
+                    return Ok(());
+                }
+                self.outbox.clear();
             }
-            self.outbox.clear();
         }
+    }
+
+    /// In a herd of starts replies go in batches, since each wakes the agent, which wants the processor that the children
+    /// want; but none waits long, and none waits while there is nothing else to do.
+    fn may_gather_replies(&self) -> bool {
+        !self.outbox.is_empty() && clock::monotonic().saturating_sub(self.outbox_since) < REPLY_WAIT_MAX
     }
 
     /// How long the loop may sleep: for ever, or until the next look at a tree that is being ended.
@@ -149,14 +162,15 @@ impl Zygote {
             Way::SharingMemory(&mut self.child_stack)
         };
         match launch.start(way, [&self.null, &stdout, &stderr]) {
-            Ok(started) => {
-                if !started.is_settled {
-                    self.poll.add(started.report.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, started.pid as u64))?;
-                }
-                let root = Root { token, tag, started_at_ns, report: Some(started.report), failed: false };
-                self.roots.insert(started.pid, root);
-                if started.is_settled {
-                    self.settle_start(started.pid);
+            Ok(Started { pid, report }) => {
+                let root = Root { token, tag, started_at_ns, report: None, failed: false };
+                let root = self.roots.entry(pid).insert_entry(root).into_mut();
+                match report {
+                    Report::Known(failure) => self.settle(pid, failure),
+                    Report::Awaited(report) => {
+                        self.poll.add(report.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, pid as u64))?;
+                        root.report = Some(report);
+                    }
                 }
             }
             Err(cause) => {
@@ -171,7 +185,13 @@ impl Zygote {
     pub(super) fn settle_start(&mut self, pid: i32) {
         let Some(root) = self.roots.get_mut(&pid) else { return };
         let Some(report) = root.report.take() else { return };
-        let reply = match Failure::read_from(&report) {
+        let failure = Failure::read_from(&report);
+        self.settle(pid, failure);
+    }
+
+    fn settle(&mut self, pid: i32, failure: Option<Failure>) {
+        let Some(root) = self.roots.get_mut(&pid) else { return };
+        let reply = match failure {
             None => Reply::Spawned { token: root.token, pid: pid as u32, started_at_ns: root.started_at_ns },
             Some(Failure { step, errno }) => {
                 root.failed = true;
@@ -182,6 +202,9 @@ impl Zygote {
     }
 
     pub(super) fn answer(&mut self, reply: &Reply) {
+        if self.outbox.is_empty() {
+            self.outbox_since = clock::monotonic();
+        }
         reply.encode_into(&mut self.outbox);
     }
 }
