@@ -47,7 +47,7 @@ pub struct LocalLink {
 /// Beyond `quit_time`, for trees that were told to end, and for results on their way.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
 const DELIVERY_TIME_MAX: Duration = Duration::from_secs(3);
-const LOCAL_MESSAGES_MAX: usize = 1024;
+const LOCAL_MESSAGES_MAX: usize = 32_768;
 
 impl Agent {
     /// Returns when nothing of a former incarnation is left and its results are found again. Needs a tokio runtime.

@@ -10,6 +10,7 @@ use belfry_core::{NodeId, RunId};
 use belfry_proto::session::{RunKey, Stored};
 use belfry_store::OutputChunk;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::live::LiveChunk;
@@ -17,7 +18,10 @@ use crate::shard::ShardMessage;
 
 /// A run that ends within this is written once.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// In a herd writes share their cost: no two begin within this, unless a whole batch waits.
+const WRITES_APART: Duration = Duration::from_millis(30);
 const RUNS_PER_WRITE_MAX: usize = 2_000;
+const CHUNKS_WORTH_A_WRITE: usize = 256;
 const CHUNK_BYTES_PER_WRITE_MAX: usize = 4 << 20;
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 
@@ -83,6 +87,7 @@ impl Recorder {
     /// Never ends; a store that is away is tried again.
     pub async fn write_all(&self, context: &Context) {
         let mut retry_delay = Duration::from_millis(50);
+        let mut last_write: Option<Instant> = None;
         loop {
             self.wake.notified().await;
             // A run that goes on can wait for company; an end is written at once, with whatever else is there.
@@ -91,7 +96,11 @@ impl Recorder {
                 // A store so slow that no kill comes after its write: what was acknowledged is surely not in it.
                 tokio::time::sleep(Duration::from_secs(10)).await;
             }
-            while let Some((runs, chunks)) = self.take() {
+            if let Some(last) = last_write.filter(|_| !self.has_whole_batch()) {
+                tokio::time::sleep_until(last + WRITES_APART).await;
+            }
+            last_write = Some(Instant::now());
+            if let Some((runs, chunks)) = self.take() {
                 let failed = self.write(context, &runs, &chunks).await.err();
                 self.lock().writing = 0;
                 match failed {
@@ -107,8 +116,16 @@ impl Recorder {
                         retry_delay = (retry_delay * 2).min(RETRY_DELAY_MAX);
                     }
                 }
+                // What is left, or came meanwhile.
+                self.wake.notify_one();
+                self.hurry.notify_one();
             }
         }
+    }
+
+    fn has_whole_batch(&self) -> bool {
+        let dirty = self.lock();
+        dirty.runs.len() >= RUNS_PER_WRITE_MAX || dirty.chunks.len() >= CHUNKS_WORTH_A_WRITE
     }
 
     fn take(&self) -> Option<(Vec<Run>, Vec<Arc<OutputChunk>>)> {

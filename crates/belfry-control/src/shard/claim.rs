@@ -118,6 +118,7 @@ impl Shard {
             not_on: Vec::new(),
             then: None,
             kill: None,
+            order_sent: None,
             booked: false,
             cursor: None,
             reply: None,

@@ -243,17 +243,19 @@ impl Shard {
             start_within_ms: slot.misfire.within.get().as_millis() as u64,
             env: open.record.manual.env.clone().into_iter().collect(),
         };
-        self.context.sessions.order(bound.node, bound.incarnation, order.into())
+        let sent = self.context.sessions.order(bound.node, bound.incarnation, order.into());
+        open.order_sent = (sent == Sent::Yes).then_some(now);
+        sent
     }
 
-    /// Orders that were not answered, and kills that have not worked yet, are sent again.
+    /// Orders that could not be sent or were not answered, and kills that have not worked yet, are sent again.
     pub(super) fn send_again(&mut self) {
         let now_ms = self.context.now().as_millisecond();
         let mut unanswered = Vec::new();
         let mut dying = Vec::new();
         for (id, open) in &self.open {
-            let old = open.run.dispatched_at.is_none_or(|at| now_ms - at.as_millisecond() > ASK_AGAIN_MS);
-            if open.stage == (Stage::Dispatched { taken: false }) && old {
+            let is_overdue = open.order_sent.is_none_or(|at| now_ms - at.as_millisecond() > ASK_AGAIN_MS);
+            if open.stage == (Stage::Dispatched { taken: false }) && is_overdue {
                 unanswered.push(*id);
             }
             if let Some(by) =

@@ -49,6 +49,7 @@ impl Shard {
                 not_on: Vec::new(),
                 then: None,
                 kill: None,
+                order_sent: None,
                 booked,
                 cursor: None,
                 reply: None,

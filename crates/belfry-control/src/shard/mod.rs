@@ -114,6 +114,8 @@ pub(crate) struct Open {
     then: Option<(Verdict, String)>,
     /// By whom it is being killed; its node is told until it ends.
     kill: Option<String>,
+    /// When the order last went on its way; none: the node's session had no room, or there was none.
+    order_sent: Option<Timestamp>,
     /// Counted in its node's load.
     booked: bool,
     /// The cursor that this claim moves to.
@@ -249,7 +251,7 @@ impl Shard {
         }
         self.judge_due(now);
         if now >= self.look_again_at {
-            self.look_again_at = now.saturating_add(SLEEP_MAX).unwrap_or(Timestamp::MAX);
+            self.look_again_at = next_look(now);
             self.try_homeless();
             self.send_again();
             self.show();
@@ -316,4 +318,12 @@ impl Shard {
         }
         left
     }
+}
+
+/// All shards look at one moment of each second, so that an idle server wakes once for them and not sixteen times; not at its
+/// beginning, when most fires are due.
+fn next_look(now: Timestamp) -> Timestamp {
+    const MOMENT_MS: i64 = 300;
+    let second_ms = (now.as_millisecond() - MOMENT_MS).div_euclid(1000) + 1;
+    Timestamp::from_millisecond(second_ms * 1000 + MOMENT_MS).unwrap_or(Timestamp::MAX)
 }
