@@ -37,13 +37,13 @@ pub struct SqliteOptions {
     pub readers: usize,
     /// How long a write waits for another process that holds the file's write lock. Default 5 s.
     pub busy_timeout: Duration,
-    /// Page cache of each connection. Default 16 MiB.
+    /// Page cache of each connection, behind which the kernel has its own. Default 8 MiB.
     pub cache_kib: u32,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { readers: 3, busy_timeout: Duration::from_secs(5), cache_kib: 16 * 1024 }
+        Self { readers: 3, busy_timeout: Duration::from_secs(5), cache_kib: 8 * 1024 }
     }
 }
 

@@ -1,5 +1,6 @@
 //! A server in this process on a temporary folder, and jobs in it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use tokio::sync::mpsc;
 const JOBS_PER_WRITE: usize = 2_000;
 
 pub struct Bed {
-    folder: tempfile::TempDir,
+    temporary: Option<tempfile::TempDir>,
+    folder: PathBuf,
     pub store_db: Sqlite,
     pub coordinator_db: Sqlite,
     pub store: Store,
@@ -30,19 +32,25 @@ impl Bed {
     }
 
     async fn at(folder: tempfile::TempDir) -> Self {
-        let open = |name: &str| Sqlite::open(folder.path().join(name), SqliteOptions::default()).expect("a database");
+        let mut bed = Self::in_folder(folder.path()).await;
+        bed.temporary = Some(folder);
+        bed
+    }
+
+    pub async fn in_folder(folder: impl AsRef<Path>) -> Self {
+        let folder = folder.as_ref().to_owned();
+        let open = |name: &str| Sqlite::open(folder.join(name), SqliteOptions::default()).expect("a database");
         let (store_db, coordinator_db) = (open("belfry.db"), open("coordinator.db"));
         let store = Store::open(Arc::new(store_db.clone())).await.expect("a store");
         let coordinator =
             SqlCoordinator::open(Arc::new(coordinator_db.clone()), Users::SoleByLock).await.expect("a coordinator");
-        Self { folder, store_db, coordinator_db, store, coordinator: Arc::new(coordinator) }
+        Self { temporary: None, folder, store_db, coordinator_db, store, coordinator: Arc::new(coordinator) }
     }
 
-    /// As after a restart: everything in memory is gone.
-    pub async fn reopened(self) -> Self {
-        let folder = self.folder;
+    /// The folder, with nothing open in it.
+    pub fn close(self) -> tempfile::TempDir {
         drop((self.store, self.store_db, self.coordinator_db, self.coordinator));
-        Self::at(folder).await
+        self.temporary.expect("a bed of its own")
     }
 
     pub async fn control(&self) -> Control {
@@ -57,7 +65,7 @@ impl Bed {
     pub async fn agent(&self, control: &Control, slots: u32) -> Agent {
         let program = std::env::var_os("BELFRY_BIN").expect("BELFRY_BIN names the built binary").into();
         let agent = Agent::start(AgentConfig {
-            data_dir: self.folder.path().join("agent"),
+            data_dir: self.folder.join("agent"),
             name: "bench".to_owned(),
             labels: Default::default(),
             slots,
@@ -78,9 +86,11 @@ impl Bed {
         agent
     }
 
-    pub async fn add_jobs(&self, control: &Control, count: usize, schedule: &str, argv: &[&str]) {
+    /// The id of the last one.
+    pub async fn add_jobs(&self, control: &Control, count: usize, schedule: &str, argv: &[&str]) -> JobId {
         let action = Action::Exec(Exec { argv: argv.iter().map(|s| (*s).to_owned()).collect() });
         let now = Timestamp::now();
+        let id = |n: usize| JobId::new(now, (u128::from(tag(schedule)) << 40) | n as u128);
         let mut at = 0;
         while at < count {
             let changes = (at..count.min(at + JOBS_PER_WRITE))
@@ -91,12 +101,19 @@ impl Bed {
                     );
                     document.schedule.0.push(schedule.to_owned());
                     document.timezone = Some("Europe/Berlin".to_owned());
-                    Change::Create { id: JobId::new(now, (u128::from(tag(schedule)) << 40) | n as u128), document }
+                    Change::Create { id: id(n), document }
                 })
                 .collect();
             self.store.apply(changes, now, &Actor::new("bench")).await.expect("jobs are saved");
             at += JOBS_PER_WRITE;
         }
+        control.jobs_changed().await;
+        id(count.saturating_sub(1))
+    }
+
+    pub async fn remove_job(&self, control: &Control, id: JobId) {
+        let change = Change::Remove { id, expected_revision: None };
+        self.store.apply(vec![change], Timestamp::now(), &Actor::new("bench")).await.expect("the job is removed");
         control.jobs_changed().await;
     }
 

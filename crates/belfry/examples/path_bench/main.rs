@@ -8,14 +8,25 @@ mod baseline;
 mod bed;
 mod rows;
 
+/// As in the shipped binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    if let [first, folder, each_second] = &wanted[..]
+        && first == "cold-start"
+    {
+        let each_second = each_second.parse().expect("a job id");
+        println!("{}", runtime.block_on(rows::cold_start(folder, each_second)));
+        return;
+    }
     type Row = (&'static str, fn(&tokio::runtime::Runtime) -> serde_json::Value);
     let all: [Row; 6] = [
         ("lag", |rt| rt.block_on(rows::lag())),
-        ("runs", |rt| rt.block_on(rows::runs(2_000))),
-        ("herd", |rt| rt.block_on(rows::runs(10_000))),
+        ("runs", |rt| rt.block_on(rows::runs(2_000, 5))),
+        ("herd", |rt| rt.block_on(rows::runs(10_000, 5))),
         ("noop", |rt| rt.block_on(rows::noop())),
         ("jobs", |rt| rt.block_on(rows::many_jobs(100_000))),
         ("million", |rt| rt.block_on(rows::many_jobs(1_000_000))),

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use belfry_core::Timestamp;
 use belfry_core::run::RunState;
+use belfry_core::{JobId, Timestamp};
 use belfry_store::RunFilter;
 use serde_json::{Value, json};
 
@@ -38,32 +38,76 @@ pub async fn lag() -> Value {
             "p50_ratio": ours.0 / base.0, "p99_ratio": ours.1 / base.1, "runs": lags.len() })
 }
 
-/// `count` jobs due in one second through the whole path, beside a loop that starts the same children.
-pub async fn runs(count: usize) -> Value {
-    let argv = ["/bin/true"];
-    let (raw_start, raw_end) =
-        tokio::task::spawn_blocking(move || spawn_loop(count, &argv)).await.expect("the baseline");
+/// `count` jobs due in one second through the whole path, beside a loop that starts the same children; both in alternating
+/// rounds, the medians of which are shown.
+pub async fn runs(count: usize, rounds: usize) -> Value {
+    let mut raw = vec![bare_loop(count).await];
+    let mut ours = Vec::new();
+    for _ in 0..rounds {
+        ours.push(herd(count).await);
+        raw.push(bare_loop(count).await);
+    }
+    let beside = |round: usize, of: fn(&Herd) -> f64| (of(&raw[round]) + of(&raw[round + 1])) / 2.0;
+    let ratios =
+        |of: fn(&Herd) -> f64| ours.iter().enumerate().map(|(round, herd)| of(herd) / beside(round, of)).collect();
+    let end_ratios: Vec<f64> = ratios(|herd| herd.last_end_s);
+    let start_ratios: Vec<f64> = ratios(|herd| herd.last_start_s);
+    let all = |of: fn(&Herd) -> f64| median(ours.iter().map(of).collect());
+    json!({ "jobs": count, "rounds": rounds, "not_succeeded": ours.iter().map(|herd| herd.not_succeeded).sum::<usize>(),
+            "runs_per_s": count as f64 / all(|herd| herd.last_end_s), "raw_runs_per_s": count as f64 / median(raw.iter().map(|herd| herd.last_end_s).collect()),
+            "runs_ratio": 1.0 / median(end_ratios.clone()), "runs_ratio_of_rounds": end_ratios.iter().map(|ratio| 1.0 / ratio).collect::<Vec<_>>(),
+            "last_start_s": all(|herd| herd.last_start_s), "raw_last_start_s": median(raw.iter().map(|herd| herd.last_start_s).collect()), "start_ratio": median(start_ratios.clone()), "start_ratio_of_rounds": start_ratios,
+            "recorded_s": all(|herd| herd.recorded_s), "syncs_per_run": all(|herd| herd.syncs_per_run), "rows_per_run": all(|herd| herd.rows_per_run) })
+}
+
+#[derive(Default)]
+struct Herd {
+    last_start_s: f64,
+    last_end_s: f64,
+    recorded_s: f64,
+    not_succeeded: usize,
+    syncs_per_run: f64,
+    rows_per_run: f64,
+}
+
+async fn bare_loop(count: usize) -> Herd {
+    let bare = tokio::task::spawn_blocking(move || spawn_loop(count, &["/bin/true"]));
+    let (last_start_s, last_end_s) = bare.await.expect("the baseline");
+    Herd { last_start_s, last_end_s, ..Herd::default() }
+}
+
+async fn herd(count: usize) -> Herd {
     let bed = Bed::new().await;
     let control = bed.control().await;
     let _agent = bed.agent(&control, 256).await;
     let due = due_in(Duration::from_secs(4 + count as u64 / 2_000));
-    bed.add_jobs(&control, count, &format!("@at {due}"), &argv).await;
+    bed.add_jobs(&control, count, &format!("@at {due}"), &["/bin/true"]).await;
     assert!(Timestamp::now() < due, "saving the jobs took too long");
     let before = bed.stats();
-    let recorded = until_recorded(&bed, count, due).await;
+    let recorded_s = until_recorded(&bed, count, due).await;
     let after = bed.stats();
     let runs = all_runs(&bed).await;
-    let last_start = runs.iter().filter_map(|run| run.started_at).max().expect("runs started");
-    let bad = runs.iter().filter(|run| run.state != RunState::Succeeded).count();
-    let start_s = last_start.duration_since(due).as_secs_f64();
-    let end_s = runs.iter().filter_map(|run| run.ended_at).max().expect("runs ended").duration_since(due).as_secs_f64();
     control.stop().await;
-    let again = tokio::task::spawn_blocking(move || spawn_loop(count, &["/bin/true"])).await.expect("the baseline");
-    let (raw_start, raw_end) = ((raw_start + again.0) / 2.0, (raw_end + again.1) / 2.0);
-    json!({ "jobs": count, "not_succeeded": bad, "runs_per_s": count as f64 / end_s, "raw_runs_per_s": count as f64 / raw_end,
-            "runs_ratio": raw_end / end_s, "last_start_s": start_s, "raw_last_start_s": raw_start, "start_ratio": start_s / raw_start,
-            "recorded_s": recorded, "syncs_per_run": (after.0.commits + after.1.commits - before.0.commits - before.1.commits) as f64 / count as f64,
-            "rows_per_run": (after.0.rows_written + after.1.rows_written - before.0.rows_written - before.1.rows_written) as f64 / count as f64 })
+    let last = |of: fn(&belfry_core::run::Run) -> Option<Timestamp>| {
+        runs.iter().filter_map(of).max().expect("runs have started and ended").duration_since(due).as_secs_f64()
+    };
+    let per_run = |before: u64, after: u64| (after - before) as f64 / count as f64;
+    Herd {
+        last_start_s: last(|run| run.started_at),
+        last_end_s: last(|run| run.ended_at),
+        recorded_s,
+        not_succeeded: runs.iter().filter(|run| run.state != RunState::Succeeded).count(),
+        syncs_per_run: per_run(before.0.commits + before.1.commits, after.0.commits + after.1.commits),
+        rows_per_run: per_run(
+            before.0.rows_written + before.1.rows_written,
+            after.0.rows_written + after.1.rows_written,
+        ),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// Fires whose work is done at once: claim, dispatch, record and close alone, beside bare commits of the same keys.
@@ -95,30 +139,52 @@ pub async fn noop() -> Value {
             "rows_per_fire": (after.0.rows_written + after.1.rows_written - before.0.rows_written - before.1.rows_written) as f64 / COUNT as f64 })
 }
 
-/// Memory, cold start and idle CPU with many jobs that fire once a day, and one that fires each second.
+/// Cold start and idle CPU with many jobs that fire once a day, and what the server needs for them beside one without.
 pub async fn many_jobs(count: usize) -> Value {
+    let without = start_with_jobs(0).await;
+    let mut with = start_with_jobs(count).await;
+    let bytes = |start: &Value| start["resident_bytes"].as_f64().expect("a number");
+    with["bytes_per_job"] = ((bytes(&with) - bytes(&without)) / count as f64).into();
+    with
+}
+
+/// Each start in a process of its own: this one has memory left from saving the jobs. One more job, which fires each second, shows
+/// when the first fire comes; it is removed before the idle time.
+async fn start_with_jobs(count: usize) -> Value {
     let bed = Bed::new().await;
     let control = bed.control().await;
     bed.add_jobs(&control, count, "H H * * *", &["/usr/local/bin/backup", "--all", "--to", "/srv/backup"]).await;
-    bed.add_jobs(&control, 1, "* * * * * *", &["/bin/true"]).await;
+    let each_second = bed.add_jobs(&control, 1, "* * * * * *", &["/bin/true"]).await;
     control.stop().await;
     drop(control);
-    let bed = bed.reopened().await;
-    let before = resident_bytes();
+    let folder = bed.close();
+    let program = std::env::current_exe().expect("the name of this program");
+    let output = tokio::process::Command::new(program)
+        .arg("cold-start")
+        .arg(folder.path())
+        .arg(each_second.to_string())
+        .stderr(std::process::Stdio::inherit())
+        .output();
+    serde_json::from_slice(&output.await.expect("a second process").stdout).expect("its figures")
+}
+
+pub async fn cold_start(folder: &str, each_second: JobId) -> Value {
     let began = Instant::now();
+    let bed = Bed::in_folder(folder).await;
     let control = bed.control().await;
-    let loaded_s = began.elapsed().as_secs_f64();
+    let ready_s = began.elapsed().as_secs_f64();
     let mut dispatched = instant_agent(&control);
     dispatched.recv().await.expect("a dispatch");
     // The first fire is due within a second of being ready; waiting for that second is not start-up.
     let first_fire_s = began.elapsed().as_secs_f64();
-    let memory = resident_bytes().saturating_sub(before);
+    bed.remove_job(&control, each_second).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
+    let resident_bytes = resident_bytes();
     let (cpu, wall) = (cpu_seconds(), Instant::now());
     tokio::time::sleep(Duration::from_secs(20)).await;
     let idle = (cpu_seconds() - cpu) / wall.elapsed().as_secs_f64();
     control.stop().await;
-    json!({ "jobs": count, "bytes_per_job": memory as f64 / count as f64, "ready_s": loaded_s, "first_fire_s": first_fire_s, "idle_cpu_percent": idle * 100.0 })
+    json!({ "resident_bytes": resident_bytes, "ready_s": ready_s, "first_fire_s": first_fire_s, "idle_cpu_percent": idle * 100.0 })
 }
 
 fn due_in(wait: Duration) -> Timestamp {
