@@ -73,8 +73,23 @@ impl Process {
         std::fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default()
     }
 
+    /// The environment, unless the process is in the middle of an exec or gone. One that is empty is looked at again: an exec may
+    /// have ended between the two looks that tell an empty environment from none.
+    pub(crate) fn settled_environ(&self) -> Option<Vec<u8>> {
+        for _look in 0..3 {
+            let environ = self.environ();
+            if !environ.is_empty() {
+                return Some(environ);
+            }
+            if self.is_in_exec() {
+                return None;
+            }
+        }
+        Some(Vec::new())
+    }
+
     /// Seen in the middle of an exec, when a process has neither arguments nor environment for a moment.
-    pub(crate) fn is_in_exec(&self) -> bool {
+    fn is_in_exec(&self) -> bool {
         let read = |file: &str| std::fs::read(format!("/proc/{}/{file}", self.pid)).unwrap_or_default();
         // The environment once more: it comes just after the arguments.
         read("cmdline").is_empty() && read("environ").is_empty()

@@ -24,6 +24,8 @@ pub(super) struct Ending {
     /// Process number → when it started.
     known: HashMap<i32, u64>,
     phase: Phase,
+    /// Looks in a row that found nobody.
+    clear_looks: u32,
     next_look: Duration,
     pause: Duration,
 }
@@ -40,6 +42,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 const PAUSE_AFTER_EXIT: Duration = Duration::from_millis(1);
 /// A tree that has new members after this many rounds forks faster than we kill, and is stopped first.
 const ROUNDS_BEFORE_STOPPING: u32 = 1;
+/// One is not enough: a chain of processes that fork, exec and exit at once was seen to slip through a look now and then.
+const CLEAR_LOOKS: u32 = 3;
 const STOP_PASSES_MAX: u32 = 64;
 
 impl Ending {
@@ -63,7 +67,16 @@ impl Zygote {
         }
         let root = self.roots.iter().find(|(_, root)| root.token == token).map(|(pid, _)| *pid);
         let phase = if grace.is_zero() { Phase::Kill { rounds: 0 } } else { Phase::Ask { grace } };
-        self.endings.push(Ending { token, tag, root, known: HashMap::new(), phase, next_look: now, pause: PAUSE_MIN });
+        self.endings.push(Ending {
+            token,
+            tag,
+            root,
+            known: HashMap::new(),
+            phase,
+            clear_looks: 0,
+            next_look: now,
+            pause: PAUSE_MIN,
+        });
     }
 
     pub(super) fn look_at_endings_now(&mut self) {
@@ -106,8 +119,11 @@ impl Ending {
         let before = self.known.clone();
         let Seen { members, is_certain } = self.members(seen, roots);
         if members.is_empty() && is_certain && self.root.is_none() {
-            return true;
+            self.clear_looks += 1;
+            self.next_look = now + PAUSE_MIN;
+            return self.clear_looks == CLEAR_LOOKS;
         }
+        self.clear_looks = 0;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         self.next_look = now + self.pause;
         match self.phase {
@@ -201,9 +217,9 @@ pub(super) fn descendants_of_run(seen: &Processes, tag: &RunTag, roots: &HashMap
         let by_place = members.contains(&process.parent) || seeds.contains(&process.pid);
         found.is_certain &= !(orphaned && process.dead);
         let by_tag = !by_place && orphaned && !process.dead && {
-            let environ = process.environ();
-            found.is_certain &= !(environ.is_empty() && process.is_in_exec());
-            tag.is_in(&environ)
+            let environ = process.settled_environ();
+            found.is_certain &= environ.is_some();
+            environ.is_some_and(|environ| tag.is_in(&environ))
         };
         if by_place || by_tag {
             members.insert(process.pid);
