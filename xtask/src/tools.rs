@@ -9,10 +9,20 @@ use anyhow::{Context, bail};
 use crate::workspace::cargo;
 
 struct Tool {
-    program: &'static str,
+    found: Found,
     /// In Debian.
     package: &'static str,
     wanted_by: Wanted,
+}
+
+/// What shows that a package is installed.
+#[derive(Clone, Copy)]
+enum Found {
+    OnPath(&'static str),
+    /// For what is no program, or lies where only root's path leads.
+    File(&'static str),
+    /// In a folder of whatever version below the first.
+    InVersionOf(&'static str, &'static str),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,18 +32,31 @@ enum Wanted {
     Root,
 }
 
+const fn tool(found: Found, package: &'static str, wanted_by: Wanted) -> Tool {
+    Tool { found, package, wanted_by }
+}
+
 const TOOLS: &[Tool] = &[
-    Tool { program: "bash", package: "bash", wanted_by: Wanted::Everybody },
-    Tool { program: "seq", package: "coreutils", wanted_by: Wanted::Everybody },
-    Tool { program: "setsid", package: "util-linux", wanted_by: Wanted::Everybody },
-    Tool { program: "mount", package: "mount", wanted_by: Wanted::Root },
+    tool(Found::OnPath("bash"), "bash", Wanted::Everybody),
+    tool(Found::OnPath("seq"), "coreutils", Wanted::Everybody),
+    tool(Found::OnPath("setsid"), "util-linux", Wanted::Everybody),
+    tool(Found::OnPath("mount"), "mount", Wanted::Root),
+    tool(Found::OnPath("protoc"), "protobuf-compiler", Wanted::Everybody),
+    tool(Found::File("/usr/include/google/protobuf/descriptor.proto"), "libprotobuf-dev", Wanted::Everybody),
+    tool(Found::OnPath("etcd"), "etcd-server", Wanted::Everybody),
+    tool(Found::OnPath("etcdctl"), "etcd-client", Wanted::Everybody),
+    tool(Found::OnPath("java"), "default-jre-headless", Wanted::Everybody),
+    tool(Found::File("/usr/share/java/zookeeper.jar"), "zookeeper", Wanted::Everybody),
+    tool(Found::File("/usr/share/java/slf4j-simple.jar"), "libslf4j-java", Wanted::Everybody),
+    tool(Found::File("/usr/sbin/mariadbd"), "mariadb-server", Wanted::Everybody),
+    tool(Found::InVersionOf("/usr/lib/postgresql", "bin/postgres"), "postgresql", Wanted::Everybody),
 ];
 
 /// Everything is there afterwards, or the error says the one line that installs it.
 pub fn ensure() -> anyhow::Result<()> {
     let root = is_root();
     let wanted = TOOLS.iter().filter(|tool| root || tool.wanted_by == Wanted::Everybody);
-    let mut packages: Vec<&str> = wanted.filter(|tool| !is_on_path(tool.program)).map(|tool| tool.package).collect();
+    let mut packages: Vec<&str> = wanted.filter(|tool| !is_there(tool.found)).map(|tool| tool.package).collect();
     packages.sort_unstable();
     packages.dedup();
     if !packages.is_empty() {
@@ -79,6 +102,17 @@ fn ensure_component(component: &str, subcommand: &str) -> anyhow::Result<()> {
         bail!("`cargo {subcommand}` is missing; install it with: rustup component add {component}");
     }
     Ok(())
+}
+
+fn is_there(found: Found) -> bool {
+    match found {
+        Found::OnPath(program) => is_on_path(program),
+        Found::File(file) => Path::new(file).is_file(),
+        Found::InVersionOf(versions, file) => {
+            let versions = std::fs::read_dir(versions).into_iter().flatten().flatten();
+            versions.into_iter().any(|version| version.path().join(file).is_file())
+        }
+    }
 }
 
 pub fn is_on_path(program: &str) -> bool {

@@ -41,6 +41,11 @@ pub trait Coordinator: Send + Sync + 'static {
     /// Hints of changes after this call returned.
     async fn watch(&self, prefix: &str) -> Result<Hints, CoordError>;
 
+    /// Housekeeping that the leader asks for every 5 minutes: etcd compacts old revisions.
+    async fn tidy(&self) -> Result<(), CoordError> {
+        Ok(())
+    }
+
     /// True only when a lock of the operating system proves that no other process can use this coordinator. Every owner of
     /// a former process is then dead by proof, and there is no TTL to wait for.
     fn sole_user(&self) -> bool {

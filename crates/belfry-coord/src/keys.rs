@@ -10,8 +10,12 @@ pub const SHARDS: &str = "shards/";
 /// Heartbeats of nodes.
 pub const NODES: &str = "nodes/";
 pub const HOMES: &str = "homes/";
+/// What edits bump, so that other servers look at the store.
+pub const CHANGED: &str = "changed/";
 /// Bumped at each edit of a job.
 pub const CHANGED_JOBS: &str = "changed/jobs";
+/// Bumped at each change of a node by people.
+pub const CHANGED_NODES: &str = "changed/nodes";
 
 pub fn server(id: ServerId) -> String {
     format!("{SERVERS}{id}")

@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod conformance;
 mod coordinator;
+mod etcd;
 pub mod faulty;
 pub mod heartbeat;
 mod held;
@@ -16,12 +17,15 @@ pub mod observer;
 pub mod ownership;
 mod sql;
 pub mod trust;
+mod url;
+mod zookeeper;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use coordinator::{
     COMMIT_BYTES_MAX, Commit, CoordError, Coordinator, Entry, GUARDS_PER_COMMIT_MAX, Guard, KEY_BYTES_MAX,
     WRITES_PER_COMMIT_MAX, Write,
 };
+pub use etcd::{EtcdCoordinator, Quota};
 pub use heartbeat::{Heartbeat, Life, Pulse, PulseError};
 pub use held::{HELD_WRITES_MAX, Held, HeldError, Resolved};
 pub use hints::Hints;
@@ -30,3 +34,4 @@ pub use observer::{Liveness, Observer};
 pub use ownership::{Record, Seat, Taking, Vacancy};
 pub use sql::{SqlCoordinator, Users};
 pub use trust::Trust;
+pub use zookeeper::ZooKeeperCoordinator;

@@ -4,9 +4,16 @@
 //! Steps instead of interactive transactions: nothing holds the database's write lock across an await of ours, and a
 //! backend may put many callers' transactions into one durable commit.
 
+mod marks;
+mod mysql;
+mod postgres;
+mod server;
 mod sqlite;
+mod url;
 mod value;
 
+pub use mysql::MySql;
+pub use postgres::Postgres;
 pub use sqlite::{Sqlite, SqliteOptions, SqliteStats};
 pub use value::{Row, Value};
 
@@ -59,9 +66,11 @@ pub struct StepResult {
     pub rows: Vec<Row>,
 }
 
-/// Promises: `write` is one serializable transaction that is durable (synced to disk) when it answers `Done`; transactions
-/// of several callers take effect in one order. `read` sees every transaction that was answered before it began. An error of
-/// `write` with `outcome_unknown()` may have taken effect, or may still; any other error has had no effect.
+/// Promises: `write` is one transaction that is durable (synced to disk) when it answers `Done`. Transactions of several callers
+/// take effect in one order, if those that read before they write begin with a write, or a locking read, of a row that all who
+/// could disturb them begin with. `read` sees every transaction that was answered before it began. An error of `write` with
+/// `outcome_unknown()` may have taken effect, or may still; any other error has had no effect. A write whose future is dropped
+/// may have taken effect, or may still.
 #[async_trait]
 pub trait Database: Send + Sync + 'static {
     fn dialect(&self) -> Dialect;

@@ -81,7 +81,8 @@ impl Deed {
     }
 }
 
-/// The steps that write these rows; append them to the change's own.
+/// The steps that write these rows. They go before a change that reads before it writes, as all of users, tokens and sessions do:
+/// the counter's row is then the lock that lets such changes take effect one after the other. Elsewhere they go behind it.
 pub(crate) fn rows(actor: &Actor, at: Timestamp, deeds: &[Deed]) -> Vec<Step> {
     if deeds.is_empty() {
         return Vec::new();

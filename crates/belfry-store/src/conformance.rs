@@ -33,6 +33,7 @@ macro_rules! store_conformance {
             runs::pages_visit_each_run_once_while_runs_are_inserted,
             runs::filters_find_exactly_what_matches,
             runs::counts_equal_a_recount,
+            runs::an_end_that_several_bring_at_once_counts_once,
             runs::recent_states_are_the_newest_of_each_job,
             output::output_is_kept_byte_for_byte,
             output::a_chunk_sent_twice_is_kept_once,

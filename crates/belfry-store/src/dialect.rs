@@ -1,7 +1,7 @@
 //! Everything that SQLite, PostgreSQL and MySQL say differently, and the multi-row texts built from it. Nothing else in the
 //! store asks which database it stands on.
 
-use belfry_sql::Dialect;
+use belfry_sql::{Dialect, Step, Value, sql};
 
 /// Rows of one multi-row statement. A batch is cut into pieces of these sizes, so that few statement texts exist and each
 /// stays prepared.
@@ -38,6 +38,16 @@ pub(crate) fn pairs_in(dialect: Dialect, columns: &str, pairs: usize) -> String 
     match dialect {
         Dialect::Sqlite => format!("({columns}) IN (VALUES {list})"),
         Dialect::Postgres | Dialect::MySql => format!("({columns}) IN ({list})"),
+    }
+}
+
+/// `(first, second)` comes after a pair, as a range of an index that has both. MySQL reads from the beginning when rows are
+/// compared, but finds the two ranges of the spelt-out form.
+pub(crate) fn pair_after(dialect: Dialect, first: &str, second: &str, pair: (Value, Value)) -> (String, Vec<Value>) {
+    let (a, b) = pair;
+    match dialect {
+        Dialect::Sqlite | Dialect::Postgres => (format!("({first}, {second}) > (?, ?)"), vec![a, b]),
+        Dialect::MySql => (format!("(({first} = ? AND {second} > ?) OR {first} > ?)"), vec![a.clone(), b, a]),
     }
 }
 
@@ -93,6 +103,17 @@ fn name_rows(text: &str, old: impl Fn(&str) -> String, new: impl Fn(&str) -> Str
         }
     }
     out
+}
+
+/// The step to begin with where a transaction reads before it writes: those that begin with the lock of this row of `counters` take
+/// effect one after the other. SQLite has one writer at a time anyway.
+pub(crate) fn lock(dialect: Dialect, counter: &'static str) -> Option<Step> {
+    match dialect {
+        Dialect::Sqlite => None,
+        Dialect::Postgres | Dialect::MySql => {
+            Some(sql!("SELECT value FROM counters WHERE name = ? FOR UPDATE", counter).returning(1))
+        }
+    }
 }
 
 /// The newest `limit` runs that any branch finds; the caller sorts. Each branch is the text after `SELECT … FROM runs WHERE`

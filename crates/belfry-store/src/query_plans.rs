@@ -65,7 +65,7 @@ async fn pages_of_jobs_are_ranges_of_an_index() {
             for within in [Within::All(&after), Within::One("a", "b")] {
                 let filter =
                     JobFilter { labels: labels.clone(), q: q.clone(), enabled: Some(true), ..Default::default() };
-                plans.check(page(&filter, within, 51)).await;
+                plans.check(page(Dialect::Sqlite, &filter, within, 51)).await;
             }
         }
     }

@@ -7,7 +7,7 @@ use belfry_core::{JobId, RunId};
 use belfry_sql::{Statement, Step, sql};
 
 use crate::columns::{DAY_MS, parsed, word};
-use crate::dialect::{IfThere, if_there, insert, marks, pieces};
+use crate::dialect::{IfThere, if_there, insert, lock, marks, pieces};
 use crate::{Page, RunFilter, SecretHash, Store, StoreError};
 
 mod row;
@@ -32,7 +32,10 @@ impl Store {
         let keyed: Vec<&Run> = runs.iter().copied().filter(|run| run.trigger.key().is_some()).collect();
         let mut steps = Vec::new();
         // Whatever these runs counted for before is taken back, and what they count for now is added: exact for a new end,
-        // a repeated one and a corrected one.
+        // a repeated one and a corrected one. Two writers of the same end must not both find that it counted for nothing.
+        if !ended.is_empty() {
+            steps.extend(lock(self.dialect(), "run_counts"));
+        }
         steps.extend(pieces(&ended).map(|piece| self.count_ended(piece, "-")));
         steps.extend(pieces(&runs).map(|piece| self.upsert(piece)));
         steps.extend(pieces(&ended).map(|piece| self.count_ended(piece, "")));

@@ -1,5 +1,5 @@
 //! The tables, once for all databases; only type names differ. Forward-only: a released migration is never edited, a change is
-//! a new entry at the end. One statement each, because MySQL cannot undo several.
+//! a new entry at the end. What runs again after a crash must find that it is done: MySQL cannot undo half a migration.
 
 use belfry_sql::{Dialect, Migration};
 
@@ -11,19 +11,42 @@ pub(crate) fn migrations(dialect: Dialect) -> &'static [Migration] {
     }
 }
 
-// Ids and words compare byte by byte everywhere: the order of a run's text is the order of its time.
-const SQLITE: &[Migration] = tables!(id = "VARCHAR(26)", word = "VARCHAR(128)", text = "TEXT", blob = "BLOB");
-const POSTGRES: &[Migration] =
-    tables!(id = "VARCHAR(26) COLLATE \"C\"", word = "VARCHAR(128) COLLATE \"C\"", text = "TEXT", blob = "BYTEA");
+// Ids and words compare byte by byte everywhere: the order of a run's text is the order of its time, and a page of names goes on
+// where the last one ended. Texts are utf8mb4 whatever the default of the database is. The widest index, over a label, its value
+// and a job's name, has just the 3072 bytes that MySQL allows.
+const SQLITE: &[Migration] = tables!(
+    id = "VARCHAR(26)",
+    code = "VARCHAR(16)",
+    hash = "CHAR(64)",
+    word = "VARCHAR(128)",
+    label = "VARCHAR(128)",
+    text = "TEXT",
+    blob = "BLOB"
+);
+const POSTGRES: &[Migration] = tables!(
+    id = "VARCHAR(26) COLLATE \"C\"",
+    code = "VARCHAR(16) COLLATE \"C\"",
+    hash = "VARCHAR(64) COLLATE \"C\"",
+    word = "VARCHAR(128) COLLATE \"C\"",
+    label = "VARCHAR(256) COLLATE \"C\"",
+    text = "TEXT COLLATE \"C\"",
+    blob = "BYTEA"
+);
 const MYSQL: &[Migration] = tables!(
     id = "VARCHAR(26) CHARACTER SET ascii COLLATE ascii_bin",
+    code = "VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin",
+    hash = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin",
     word = "VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    text = "MEDIUMTEXT",
+    label = "VARCHAR(256) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    text = "MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     blob = "MEDIUMBLOB"
 );
 
 macro_rules! tables {
-    (id = $id:literal, word = $word:literal, text = $text:literal, blob = $blob:literal) => {
+    (
+        id = $id:literal, code = $code:literal, hash = $hash:literal, word = $word:literal, label = $label:literal,
+        text = $text:literal, blob = $blob:literal
+    ) => {
         &[
             Migration {
                 name: "0001_counters",
@@ -46,7 +69,7 @@ macro_rules! tables {
                     "CREATE INDEX jobs_by_change ON jobs (seq)",
                     "CREATE INDEX jobs_by_name ON jobs (namespace, name)",
                     concat!(
-                        "CREATE TABLE job_labels (job ", $id, " NOT NULL, label ", $word, " NOT NULL, value ", $word,
+                        "CREATE TABLE job_labels (job ", $id, " NOT NULL, label ", $label, " NOT NULL, value ", $label,
                         " NOT NULL, namespace ", $word, " NOT NULL, name ", $word, " NOT NULL, PRIMARY KEY (job, label))"
                     ),
                     "CREATE INDEX job_labels_by_value ON job_labels (label, value, namespace, name)",
@@ -62,8 +85,8 @@ macro_rules! tables {
                     concat!(
                         "CREATE TABLE runs (id ", $id, " NOT NULL PRIMARY KEY, job ", $id, " NOT NULL, namespace ", $word,
                         " NOT NULL, job_name ", $word, " NOT NULL, revision BIGINT NOT NULL, planned BIGINT NOT NULL,",
-                        " trigger_kind VARCHAR(16) NOT NULL, trigger_by ", $word, ", trigger_key ", $text, ", trigger_of ", $id,
-                        ", state VARCHAR(16) NOT NULL, reason ", $text, ", attempt BIGINT NOT NULL, node ", $id, ", node_name ",
+                        " trigger_kind ", $code, " NOT NULL, trigger_by ", $word, ", trigger_key ", $text, ", trigger_of ", $id,
+                        ", state ", $code, " NOT NULL, reason ", $text, ", attempt BIGINT NOT NULL, node ", $id, ", node_name ",
                         $word, ", incarnation BIGINT, fence BIGINT NOT NULL, claimed_at BIGINT NOT NULL, dispatched_at BIGINT,",
                         " started_at BIGINT, ended_at BIGINT, exit_code BIGINT, exit_signal BIGINT, late INT NOT NULL,",
                         " cpu_ms BIGINT NOT NULL, max_rss_bytes BIGINT NOT NULL, left_behind BIGINT NOT NULL,",
@@ -77,14 +100,14 @@ macro_rules! tables {
                     "CREATE INDEX runs_by_namespace ON runs (namespace, state, id)",
                     // Keys of manual triggers apart: scheduled runs have none and should not pay for an index on it.
                     concat!(
-                        "CREATE TABLE run_keys (job ", $id, " NOT NULL, key_hash CHAR(64) NOT NULL, run ", $id,
+                        "CREATE TABLE run_keys (job ", $id, " NOT NULL, key_hash ", $hash, " NOT NULL, run ", $id,
                         " NOT NULL, PRIMARY KEY (job, key_hash))"
                     ),
                     "CREATE INDEX run_keys_by_run ON run_keys (run)",
                     // Ended runs per UTC day of their planned instant. Says what happened, so pruning runs leaves it alone.
                     concat!(
                         "CREATE TABLE run_counts (day BIGINT NOT NULL, namespace ", $word,
-                        " NOT NULL, state VARCHAR(16) NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (day, namespace, state))"
+                        " NOT NULL, state ", $code, " NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (day, namespace, state))"
                     ),
                 ],
             },
@@ -106,12 +129,12 @@ macro_rules! tables {
                     ),
                     concat!(
                         "CREATE TABLE tokens (id ", $word, " NOT NULL PRIMARY KEY, owner ", $word,
-                        " NOT NULL, is_service INT NOT NULL, label ", $word, " NOT NULL, hash CHAR(64) NOT NULL UNIQUE, grants ", $text,
+                        " NOT NULL, is_service INT NOT NULL, label ", $word, " NOT NULL, hash ", $hash, " NOT NULL UNIQUE, grants ", $text,
                         " NOT NULL, expires_at BIGINT, created_at BIGINT NOT NULL, last_used_at BIGINT)"
                     ),
                     "CREATE INDEX tokens_by_owner ON tokens (owner)",
                     concat!(
-                        "CREATE TABLE sessions (hash CHAR(64) NOT NULL PRIMARY KEY, owner ", $word,
+                        "CREATE TABLE sessions (hash ", $hash, " NOT NULL PRIMARY KEY, owner ", $word,
                         " NOT NULL, created_at BIGINT NOT NULL, expires_at BIGINT NOT NULL)"
                     ),
                     "CREATE INDEX sessions_by_owner ON sessions (owner)",
@@ -144,6 +167,10 @@ macro_rules! tables {
                 statements: &[concat!(
                     "CREATE TABLE settings (name ", $word, " NOT NULL PRIMARY KEY, value ", $text, " NOT NULL, updated_at BIGINT NOT NULL)"
                 )],
+            },
+            Migration {
+                name: "0009_run_counts_lock",
+                statements: &["INSERT INTO counters (name, value) VALUES ('run_counts', 0)"],
             },
         ]
     };

@@ -17,7 +17,8 @@ impl Store {
         expires_at: Timestamp,
         actor: &Actor,
     ) -> Result<(), StoreError> {
-        let mut steps = vec![
+        let mut steps = audit::rows(actor, now, &[Deed::new("session.create", owner)]);
+        steps.extend([
             sql!("SELECT name FROM users WHERE name = ? AND disabled = 0", owner).returning(1),
             sql!(
                 "INSERT INTO sessions (hash, owner, created_at, expires_at) VALUES (?, ?, ?, ?)",
@@ -27,8 +28,7 @@ impl Store {
                 ms(expires_at)
             )
             .touching(1),
-        ];
-        steps.extend(audit::rows(actor, now, &[Deed::new("session.create", owner)]));
+        ]);
         match self.try_write(steps).await? {
             Written::Done(_) => Ok(()),
             Written::Refused { .. } => Err(StoreError::NotFound),
@@ -51,8 +51,8 @@ impl Store {
 
     /// Logging out twice is no error.
     pub async fn remove_session(&self, secret: SecretHash, now: Timestamp, actor: &Actor) -> Result<(), StoreError> {
-        let mut steps = vec![sql!("DELETE FROM sessions WHERE hash = ?", secret).touching(1)];
-        steps.extend(audit::rows(actor, now, &[Deed::new("session.remove", &actor.name)]));
+        let mut steps = audit::rows(actor, now, &[Deed::new("session.remove", &actor.name)]);
+        steps.push(sql!("DELETE FROM sessions WHERE hash = ?", secret).touching(1));
         self.try_write(steps).await.map(drop)
     }
 }

@@ -70,7 +70,13 @@ const COLUMNS: &str = "t.id, t.owner, t.is_service, t.label, t.grants, t.expires
 impl Store {
     pub async fn create_token(&self, new: NewToken, now: Timestamp, actor: &Actor) -> Result<Token, StoreError> {
         let is_service = matches!(new.owner, TokenOwner::Service(_));
-        let mut steps = vec![
+        let detail = json!({"owner": new.owner.name(), "label": new.label, "grants": new.grants});
+        let mut steps = audit::rows(actor, now, &[Deed::new("token.create", &new.id).detail(detail)]);
+        let owner_there = steps.len();
+        if !is_service {
+            steps.push(sql!("SELECT name FROM users WHERE name = ?", new.owner.name()).returning(1));
+        }
+        steps.push(
             sql!(
                 "INSERT INTO tokens (id, owner, is_service, label, hash, grants, expires_at, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 word(&new.id),
@@ -83,12 +89,7 @@ impl Store {
                 ms(now),
             )
             .touching(1),
-        ];
-        if !is_service {
-            steps.insert(0, sql!("SELECT name FROM users WHERE name = ?", new.owner.name()).returning(1));
-        }
-        let detail = json!({"owner": new.owner.name(), "label": new.label, "grants": new.grants});
-        steps.extend(audit::rows(actor, now, &[Deed::new("token.create", &new.id).detail(detail)]));
+        );
         match self.try_write(steps).await? {
             Written::Done(_) => Ok(Token {
                 id: new.id,
@@ -99,7 +100,7 @@ impl Store {
                 created_at: now,
                 last_used_at: None,
             }),
-            Written::Refused { step: 0 } if !is_service => Err(StoreError::NotFound),
+            Written::Refused { step } if !is_service && step == owner_there => Err(StoreError::NotFound),
             Written::Refused { .. } => Err(StoreError::NameTaken { name: new.id }),
         }
     }
@@ -131,8 +132,8 @@ impl Store {
     }
 
     pub async fn remove_token(&self, id: &str, now: Timestamp, actor: &Actor) -> Result<(), StoreError> {
-        let mut steps = vec![sql!("DELETE FROM tokens WHERE id = ?", id).touching(1)];
-        steps.extend(audit::rows(actor, now, &[Deed::new("token.remove", id)]));
+        let mut steps = audit::rows(actor, now, &[Deed::new("token.remove", id)]);
+        steps.push(sql!("DELETE FROM tokens WHERE id = ?", id).touching(1));
         match self.try_write(steps).await? {
             Written::Done(_) => Ok(()),
             Written::Refused { .. } => Err(StoreError::NotFound),

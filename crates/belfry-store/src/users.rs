@@ -39,7 +39,9 @@ pub(crate) const COLUMNS: &str = "u.name, u.password_hash, u.grants, u.disabled,
 
 impl Store {
     pub async fn create_user(&self, new: NewUser, now: Timestamp, actor: &Actor) -> Result<User, StoreError> {
-        let mut steps = vec![
+        let deed = Deed::new("user.create", &new.name).detail(json!({"grants": new.grants}));
+        let mut steps = audit::rows(actor, now, &[deed]);
+        steps.push(
             sql!(
                 "INSERT INTO users (name, password_hash, grants, is_admin, disabled, created_at, updated_at) \
                  VALUES (?, ?, ?, ?, 0, ?, ?)",
@@ -51,12 +53,7 @@ impl Store {
                 ms(now),
             )
             .touching(1),
-        ];
-        steps.extend(audit::rows(
-            actor,
-            now,
-            &[Deed::new("user.create", &new.name).detail(json!({"grants": new.grants}))],
-        ));
+        );
         match self.try_write(steps).await? {
             Written::Done(_) => Ok(User {
                 name: new.name,
@@ -89,7 +86,10 @@ impl Store {
         now: Timestamp,
         actor: &Actor,
     ) -> Result<User, StoreError> {
-        let mut steps = vec![
+        let detail = json!({"grants": change.grants, "disabled": change.disabled, "password": change.password_hash.as_ref().map(|_| "changed")});
+        let mut steps = audit::rows(actor, now, &[Deed::new("user.update", name).detail(detail)]);
+        let named = steps.len();
+        steps.push(
             sql!(
                 "UPDATE users SET password_hash = COALESCE(?, password_hash), grants = COALESCE(?, grants), \
                  is_admin = COALESCE(?, is_admin), disabled = COALESCE(?, disabled), updated_at = ? WHERE name = ?",
@@ -101,7 +101,7 @@ impl Store {
                 name,
             )
             .touching(1),
-        ];
+        );
         let may_end_an_admin =
             change.disabled == Some(true) || change.grants.as_ref().is_some_and(|grants| !is_admin(grants));
         if may_end_an_admin {
@@ -110,9 +110,7 @@ impl Store {
         if change.password_hash.is_some() || change.disabled == Some(true) {
             steps.push(sql!("DELETE FROM sessions WHERE owner = ?", name).anything());
         }
-        let detail = json!({"grants": change.grants, "disabled": change.disabled, "password": change.password_hash.map(|_| "changed")});
-        steps.extend(audit::rows(actor, now, &[Deed::new("user.update", name).detail(detail)]));
-        self.write_keeping_an_admin(steps).await?;
+        self.write_keeping_an_admin(steps, named).await?;
         self.user(name).await?.ok_or(StoreError::NotFound)
     }
 
@@ -120,21 +118,22 @@ impl Store {
     pub async fn remove_user(&self, name: &str, now: Timestamp, actor: &Actor) -> Result<(), StoreError> {
         // Removing a user who was no admin must work also in a store that has none.
         let was_admin = self.user(name).await?.ok_or(StoreError::NotFound)?;
-        let mut steps = vec![sql!("DELETE FROM users WHERE name = ?", name).touching(1)];
+        let mut steps = audit::rows(actor, now, &[Deed::new("user.remove", name)]);
+        let named = steps.len();
+        steps.push(sql!("DELETE FROM users WHERE name = ?", name).touching(1));
         if is_admin(&was_admin.grants) {
             steps.push(an_admin_is_left());
         }
         steps.push(sql!("DELETE FROM sessions WHERE owner = ?", name).anything());
         steps.push(sql!("DELETE FROM tokens WHERE owner = ? AND is_service = 0", name).anything());
-        steps.extend(audit::rows(actor, now, &[Deed::new("user.remove", name)]));
-        self.write_keeping_an_admin(steps).await
+        self.write_keeping_an_admin(steps, named).await
     }
 
-    /// Step 0 names the user; the only other guard is [`an_admin_is_left`].
-    async fn write_keeping_an_admin(&self, steps: Vec<Step>) -> Result<(), StoreError> {
+    /// The step `named` names the user; the only other guard is [`an_admin_is_left`].
+    async fn write_keeping_an_admin(&self, steps: Vec<Step>, named: usize) -> Result<(), StoreError> {
         match self.try_write(steps).await? {
             Written::Done(_) => Ok(()),
-            Written::Refused { step: 0 } => Err(StoreError::NotFound),
+            Written::Refused { step } if step == named => Err(StoreError::NotFound),
             Written::Refused { .. } => Err(StoreError::LastAdmin),
         }
     }

@@ -9,6 +9,7 @@ use crate::until::until;
 
 const PAGE: u32 = 500;
 
+#[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     base: String,

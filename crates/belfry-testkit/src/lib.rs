@@ -6,7 +6,9 @@ mod client;
 mod daemon;
 mod judge;
 pub mod oracle;
+mod proxy;
 mod seed;
+pub mod servers;
 mod until;
 mod witness;
 
@@ -14,6 +16,8 @@ pub use belfry::{Belfry, Layout, Setup};
 pub use client::{Answer, Client, Run};
 pub use daemon::{Daemon, processes_with};
 pub use judge::{Case, Fault, Tally, judge};
+pub use proxy::Proxy;
 pub use seed::Seed;
+pub use servers::{Etcd, EtcdOptions, MariaDb, Postgres, ZooKeeper};
 pub use until::{now, sleep_until, until, until_within};
 pub use witness::{Line, Mark, Witness};

@@ -198,6 +198,18 @@ pub async fn counts_equal_a_recount(store: Store) {
     assert!(facts.database_bytes > 0);
 }
 
+/// As after a takeover, when the old owner's recorder and the new one's bring the same ends.
+pub async fn an_end_that_several_bring_at_once_counts_once(store: Store) {
+    for round in 0..20 {
+        let runs: Vec<Run> = (0..10).map(|second| run(job_id(1), round * 10 + second, RunState::Succeeded)).collect();
+        let (one, two, three) =
+            tokio::join!(store.record_runs(&runs), store.record_runs(&runs[5..]), store.record_runs(&runs[..7]));
+        one.and(two).and(three).unwrap();
+        let counted: u64 = counted(&store).await.into_values().sum();
+        assert_eq!(counted, (round as u64 + 1) * 10);
+    }
+}
+
 pub async fn recent_states_are_the_newest_of_each_job(store: Store) {
     let runs: Vec<Run> = (0..200).map(some_run).collect();
     store.record_runs(&runs).await.unwrap();

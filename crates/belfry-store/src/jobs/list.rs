@@ -1,10 +1,11 @@
 //! Pages of living jobs, by namespace and name.
 
 use belfry_core::Job;
-use belfry_sql::{Statement, Value};
+use belfry_sql::{Dialect, Statement, Value};
 
 use super::{COLUMNS, raw};
 use crate::columns::word;
+use crate::dialect::pair_after;
 use crate::{Page, Store, StoreError};
 
 /// The place of a job in the list.
@@ -33,7 +34,7 @@ impl Store {
         let after = filter.cursor.clone().unwrap_or_default();
         let mut rows = Vec::new();
         match &filter.namespaces {
-            None => rows = self.read(page(filter, Within::All(&after), filter.limit + 1)).await?,
+            None => rows = self.read(page(self.dialect(), filter, Within::All(&after), filter.limit + 1)).await?,
             Some(namespaces) => {
                 // One namespace after the other: each is a range of the index, in the order of the page.
                 let mut namespaces: Vec<&str> =
@@ -43,7 +44,8 @@ impl Store {
                 for namespace in namespaces {
                     let name = if namespace == after.namespace { after.name.as_str() } else { "" };
                     let missing = filter.limit + 1 - rows.len();
-                    rows.extend(self.read(page(filter, Within::One(namespace, name), missing)).await?);
+                    let within = Within::One(namespace, name);
+                    rows.extend(self.read(page(self.dialect(), filter, within, missing)).await?);
                     if rows.len() > filter.limit {
                         break;
                     }
@@ -64,7 +66,7 @@ pub(crate) enum Within<'a> {
     One(&'a str, &'a str),
 }
 
-pub(crate) fn page(filter: &JobFilter, within: Within<'_>, limit: usize) -> Statement {
+pub(crate) fn page(dialect: Dialect, filter: &JobFilter, within: Within<'_>, limit: usize) -> Statement {
     let mut args: Vec<Value> = Vec::new();
     let mut labels = filter.labels.iter();
     // The first label drives the query, because its index is in the order of the page.
@@ -78,8 +80,10 @@ pub(crate) fn page(filter: &JobFilter, within: Within<'_>, limit: usize) -> Stat
     let mut text = format!("SELECT {COLUMNS} FROM {from}");
     match within {
         Within::All(after) => {
-            text.push_str(&format!(" AND ({by}.namespace, {by}.name) > (?, ?)"));
-            args.extend([word(&after.namespace), word(&after.name)]);
+            let after = (word(&after.namespace), word(&after.name));
+            let (condition, bounds) = pair_after(dialect, &format!("{by}.namespace"), &format!("{by}.name"), after);
+            text.push_str(&format!(" AND {condition}"));
+            args.extend(bounds);
         }
         Within::One(namespace, after) => {
             text.push_str(&format!(" AND {by}.namespace = ? AND {by}.name > ?"));

@@ -1,0 +1,104 @@
+//! etcd keeps every old revision until somebody compacts, and refuses writes when its quota is used up.
+
+use std::sync::PoisonError;
+
+use etcd_client::{GetOptions, StatusResponse};
+
+use super::EtcdCoordinator;
+use super::failure::Failure;
+use super::members::kv;
+use crate::CoordError;
+
+/// What etcd takes when it is not told otherwise.
+const QUOTA_BYTES_DEFAULT: u64 = 2 * 1024 * 1024 * 1024;
+
+/// How full the fullest member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Of entries that are kept.
+    pub used_bytes: u64,
+    /// Of the file, which is what the quota is compared with. Defragmenting brings it down to what is used.
+    pub file_bytes: u64,
+    /// Versions before 3.6 do not tell.
+    pub quota_bytes: Option<u64>,
+    /// It has refused writes, and goes on to until the alarm is disarmed.
+    pub alarm: bool,
+}
+
+impl Quota {
+    /// What it tells, else what the caller knows of its settings, else etcd's default.
+    pub fn limit_bytes(&self, configured: Option<u64>) -> u64 {
+        self.quota_bytes.or(configured).unwrap_or(QUOTA_BYTES_DEFAULT)
+    }
+
+    /// Most of the file is holes, and the file is past half of the quota.
+    fn is_fragmented(&self) -> bool {
+        self.file_bytes > self.limit_bytes(None) / 2 && self.used_bytes < self.file_bytes / 2
+    }
+}
+
+impl EtcdCoordinator {
+    /// Compacts up to where the keyspace stood at the call before, so that lists of several pages still find their revision.
+    pub(super) async fn compact(&self) -> Result<(), CoordError> {
+        let looked = self.members.ask(|client| {
+            let (mut kv, key) = (kv(client), self.touched.clone());
+            async move { kv.get(key, Some(GetOptions::new().with_count_only())).await }
+        });
+        let now = self.members.saw(looked.await.map_err(Failure::of_read)?.header());
+        let before = std::mem::replace(&mut *self.tidied.lock().unwrap_or_else(PoisonError::into_inner), now);
+        if let Some(revision) = before {
+            let compacted = self.members.ask(|client| {
+                let mut kv = kv(client);
+                async move { kv.compact(revision, None).await }
+            });
+            match compacted.await {
+                // Somebody else has compacted that far already.
+                Ok(_) | Err(Failure::NoSuchRevision(_)) => {}
+                Err(failure) => return Err(failure.of_read()),
+            }
+        }
+        let quota = self.quota().await?;
+        if quota.is_fragmented() {
+            tracing::warn!(
+                file_bytes = quota.file_bytes,
+                used_bytes = quota.used_bytes,
+                "etcd's database is mostly holes and past half of its quota; run `etcdctl defrag` on each member"
+            );
+        }
+        Ok(())
+    }
+
+    /// Of the members that answer; at least one must.
+    pub async fn quota(&self) -> Result<Quota, CoordError> {
+        let answers = self.members.ask_each(|client| {
+            let mut maintenance = client.maintenance_client();
+            async move { maintenance.status().await }
+        });
+        let mut fullest: Option<Quota> = None;
+        let mut failed = None;
+        for answer in answers.await {
+            match answer {
+                Ok(status) => {
+                    let told = told_by(&status);
+                    let fuller = fullest.is_none_or(|fullest| told.file_bytes > fullest.file_bytes);
+                    let alarm = told.alarm || fullest.is_some_and(|fullest| fullest.alarm);
+                    let most = if fuller { told } else { fullest.unwrap_or(told) };
+                    fullest = Some(Quota { alarm, ..most });
+                }
+                Err(failure) => failed = Some(failure),
+            }
+        }
+        let nobody = || failed.map_or_else(|| CoordError::Away("no member".into()), Failure::of_read);
+        fullest.ok_or_else(nobody)
+    }
+}
+
+fn told_by(status: &StatusResponse) -> Quota {
+    let bytes = |told: i64| u64::try_from(told).unwrap_or_default();
+    Quota {
+        used_bytes: bytes(status.raft_used_db_size()),
+        file_bytes: bytes(status.db_size()),
+        quota_bytes: Some(bytes(status.db_size_quota())).filter(|bytes| *bytes > 0),
+        alarm: status.errors().iter().any(|error| error.contains("NOSPACE")),
+    }
+}
