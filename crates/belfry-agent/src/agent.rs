@@ -58,11 +58,19 @@ impl Agent {
     pub async fn start_with_clock(config: AgentConfig, clock: Arc<dyn Clock>) -> Result<Agent, AgentError> {
         let lock = identity::lock_folder(&config.data_dir)?;
         let id = identity::node_id(&config.data_dir, clock.now())?;
+        let mut last = identity::new_incarnation(&config.data_dir, clock.now())?;
         let incarnations = {
-            let clock = Arc::clone(&clock);
-            let mut last = Incarnation(0);
+            let (clock, data_dir) = (Arc::clone(&clock), config.data_dir.clone());
+            let mut first = Some(last);
             Box::new(move || {
-                last = Incarnation(identity::new_incarnation(clock.now()).0.max(last.0 + 1));
+                // With a full disk the node goes on: only a restart under a clock that went back would meet the old number.
+                let next = |last: Incarnation| {
+                    identity::new_incarnation(&data_dir, clock.now()).unwrap_or_else(|cause| {
+                        tracing::error!(%cause, "keep the new incarnation on the disk");
+                        Incarnation(last.0 + 1)
+                    })
+                };
+                last = first.take().unwrap_or_else(|| next(last));
                 last
             })
         };
@@ -96,6 +104,7 @@ impl Agent {
             trust,
             tasks: Tasks::new(stop.clone()),
             inbox: sender,
+            servers: watch::Sender::default(),
             last_session: AtomicU64::new(0),
         });
         let (load_sender, load) = watch::channel(desk.load());
@@ -131,10 +140,11 @@ impl Agent {
         LocalLink { to_agent, from_agent }
     }
 
-    /// Keeps a session with a server in another process of this machine, until `shutdown`. An address elsewhere is refused.
-    pub async fn run_remote(&self, server_url: String, shutdown: CancellationToken) -> Result<(), AgentError> {
-        let endpoint = remote::endpoint(&server_url)?;
-        remote::keep_session(Arc::clone(&self.inner.node), endpoint, shutdown).await;
+    /// Keeps a session with each server in other processes of this machine, the ones named here and those that they name, until
+    /// `shutdown`. An address elsewhere is refused.
+    pub async fn run_remote(&self, servers: Vec<String>, shutdown: CancellationToken) -> Result<(), AgentError> {
+        servers.iter().try_for_each(|url| remote::endpoint(url).map(drop))?;
+        remote::keep_sessions(Arc::clone(&self.inner.node), servers, shutdown).await;
         Ok(())
     }
 

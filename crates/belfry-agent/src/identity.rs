@@ -41,12 +41,20 @@ pub(crate) fn node_id(data_dir: &Path, now: Timestamp) -> Result<NodeId, AgentEr
     }
 }
 
-/// Later ones are larger as long as the wall clock goes forward, and no two are equal even when it does not.
-pub(crate) fn new_incarnation(now: Timestamp) -> Incarnation {
+/// Greater than every one before it, whatever the wall clock does: servers refuse a smaller one as dead. The last one is kept in
+/// `data_dir/incarnation`.
+pub(crate) fn new_incarnation(data_dir: &Path, now: Timestamp) -> Result<Incarnation, AgentError> {
     const RANDOM_BITS: u32 = 20;
+    let path = data_dir.join("incarnation");
+    // One that cannot be read is as good as none: the clock goes forward nearly always.
+    let last: u64 = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     let random = random().unwrap_or_else(|_| u128::from(std::process::id())) as u64;
     let milliseconds = now.as_millisecond().max(0) as u64;
-    Incarnation((milliseconds << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1)) & (i64::MAX as u64))
+    let by_clock = (milliseconds << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1)) & (i64::MAX as u64);
+    let new = by_clock.max(last.saturating_add(1));
+    write_once(data_dir, &path, &new.to_string())
+        .map_err(|cause| AgentError::DataFolder { path: data_dir.to_owned(), cause })?;
+    Ok(Incarnation(new))
 }
 
 fn random() -> io::Result<u128> {
@@ -94,11 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn incarnations_differ_within_one_millisecond_and_grow_with_time() {
+    fn incarnations_grow_also_when_the_clock_goes_back() {
+        let folder = tempfile::tempdir().unwrap();
         let now = Timestamp::now();
-        let some: std::collections::HashSet<_> = (0..10).map(|_| new_incarnation(now)).collect();
-        assert!(some.len() > 8);
-        let later = now + jiff::SignedDuration::from_millis(1);
-        assert!(some.iter().all(|one| *one < new_incarnation(later)));
+        let earlier = now - jiff::SignedDuration::from_hours(1);
+        let some: Vec<_> =
+            [now, now, earlier, now].map(|at| new_incarnation(folder.path(), at).unwrap()).into_iter().collect();
+        assert!(some.is_sorted_by(|one, next| one < next), "{some:?}");
     }
 }

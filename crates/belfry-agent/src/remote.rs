@@ -1,5 +1,6 @@
 //! Sessions with a server in another process: gRPC over plain HTTP/2, to this machine only, opened again for ever.
 
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +43,40 @@ fn is_loopback(host: &str) -> bool {
     bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// A session with every server that was `given` or that a server named since; the latter only as long as it is named.
+pub(crate) async fn keep_sessions(node: Arc<Node>, given: Vec<String>, shutdown: CancellationToken) {
+    let mut named = node.servers.subscribe();
+    let mut kept: HashMap<String, CancellationToken> = HashMap::new();
+    loop {
+        let wanted: BTreeSet<String> = given.iter().chain(&*named.borrow_and_update()).cloned().collect();
+        kept.retain(|url, end| {
+            let is_wanted = wanted.contains(url);
+            if !is_wanted {
+                end.cancel();
+            }
+            is_wanted
+        });
+        for url in wanted {
+            if kept.contains_key(&url) {
+                continue;
+            }
+            let end = shutdown.child_token();
+            match endpoint(&url) {
+                Ok(endpoint) => node.tasks.spawn("session", keep_session(Arc::clone(&node), endpoint, end.clone())),
+                Err(cause) => tracing::warn!(%cause, "a server names an address that cannot be connected to"),
+            }
+            kept.insert(url, end);
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            // The sender is the node itself, which outlives this.
+            _ = named.changed() => {}
+        }
+    }
+}
+
 /// Opens sessions one after the other until `shutdown`.
-pub(crate) async fn keep_session(node: Arc<Node>, endpoint: Endpoint, shutdown: CancellationToken) {
+async fn keep_session(node: Arc<Node>, endpoint: Endpoint, shutdown: CancellationToken) {
     let keep = async {
         let mut backoff = BACKOFF_MIN;
         let mut told = false;

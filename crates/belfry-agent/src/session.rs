@@ -1,6 +1,7 @@
 //! One session with one server, over whatever carries its messages. Messages of the server go to the desk; what the desk
 //! has for the server is taken from the session's outbox.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +9,7 @@ use belfry_core::NodeId;
 use belfry_exec::Spawner;
 use belfry_proto::session::{FromAgent, ToAgent, to_agent};
 use futures_util::{Stream, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
 use crate::desk::{Event, SessionId};
@@ -31,6 +32,8 @@ pub(crate) struct Node {
     pub trust: Trust,
     pub tasks: Tasks,
     pub inbox: mpsc::Sender<Inbox>,
+    /// Addresses of the servers that live, as one of them last said.
+    pub servers: watch::Sender<BTreeSet<String>>,
     pub last_session: AtomicU64,
 }
 
@@ -82,8 +85,13 @@ impl Node {
                 tracing::warn!("a server sent a message that this version does not know; it is ignored");
                 continue;
             };
-            if matches!(message, to_agent::Message::Welcome(_)) {
-                *closed = Closed::AfterWelcome;
+            match message {
+                to_agent::Message::Welcome(_) => *closed = Closed::AfterWelcome,
+                to_agent::Message::Servers(servers) => {
+                    self.servers.send_replace(servers.addresses.into_iter().collect());
+                    continue;
+                }
+                _ => {}
             }
             self.tell(Event::Received { session, message, at }).await;
             outbox.until_roomy().await;

@@ -5,7 +5,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use belfry_control::ControlError;
-use belfry_core::Refusal;
+use belfry_core::{Refusal, ShardId};
 use belfry_store::StoreError;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,6 +18,16 @@ pub struct ApiError {
     status: StatusCode,
     body: ErrorBody,
     retry_after_seconds: Option<u64>,
+    elsewhere: Option<Elsewhere>,
+}
+
+/// Marks an answer: another server can say more, see `forward`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Elsewhere {
+    /// The owner of this shard.
+    Owner(ShardId),
+    /// Whoever knows a run that the store has not heard of yet.
+    Anybody,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -44,7 +54,7 @@ pub type Answer<T> = Result<T, ApiError>;
 impl ApiError {
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         let body = ErrorBody { code, message: message.into(), field: None, revision: None };
-        Self { status, body, retry_after_seconds: None }
+        Self { status, body, retry_after_seconds: None, elsewhere: None }
     }
 
     pub fn at(mut self, field: impl Into<String>) -> Self {
@@ -77,6 +87,11 @@ impl ApiError {
 
     pub fn not_found(what: &str, name: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("there is no {what} `{name}`, or you may not see it"))
+    }
+
+    /// A run that was claimed a moment ago is known to its owner alone.
+    pub fn no_such_run(id: impl std::fmt::Display) -> Self {
+        Self { elsewhere: Some(Elsewhere::Anybody), ..Self::not_found("run", id) }
     }
 
     pub fn forbidden(message: impl Into<String>) -> Self {
@@ -169,8 +184,11 @@ impl From<ControlError> for ApiError {
     fn from(error: ControlError) -> Self {
         match error {
             ControlError::NoSuchJob(id) => Self::not_found("job", id),
-            ControlError::NoSuchRun(id) => Self::not_found("run", id),
-            ControlError::NotOwned(_) => Self::away("no_owner", error.to_string()),
+            ControlError::NoSuchRun(id) => Self::no_such_run(id),
+            ControlError::NotOwned(shard) => {
+                let refusal = Self::away("no_owner", error.to_string());
+                Self { elsewhere: Some(Elsewhere::Owner(shard)), ..refusal }
+            }
             ControlError::CoordinatorAway => Self::away("coordinator_away", error.to_string()),
             ControlError::StoreAway(cause) => cause.into(),
             ControlError::Stopping => {
@@ -190,6 +208,9 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let revision = self.body.revision;
         let mut response = (self.status, Json(ErrorAnswer { error: self.body })).into_response();
+        if let Some(elsewhere) = self.elsewhere {
+            response.extensions_mut().insert(elsewhere);
+        }
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after_seconds {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

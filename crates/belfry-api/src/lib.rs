@@ -6,6 +6,7 @@ mod auth;
 mod bootstrap;
 mod deeds;
 mod errors;
+mod forward;
 mod input;
 mod job_schema;
 mod merge_patch;

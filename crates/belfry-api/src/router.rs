@@ -12,6 +12,7 @@ use utoipa_axum::routes;
 
 use crate::auth::{Gate, gate};
 use crate::errors::{ApiError, panicked};
+use crate::forward::forward;
 use crate::openapi;
 use crate::routes::{
     apply, audit, cluster, events, fires, health, job_actions, jobs, nodes, output, placeholder, revisions, runs,
@@ -65,6 +66,7 @@ pub fn router(state: ApiState) -> Router {
     router
         .route_layer(from_fn_with_state(gate_state, gate))
         .fallback(nothing_here)
+        .layer(from_fn_with_state(state.clone(), forward))
         .with_state(state)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(map_response(harden))

@@ -48,6 +48,8 @@ pub struct ApiState {
     pub(crate) passwords: Passwords,
     pub(crate) throttle: Arc<LoginThrottle>,
     pub(crate) streams: Arc<Semaphore>,
+    /// For asking other servers.
+    pub(crate) peers: reqwest::Client,
 }
 
 impl ApiState {
@@ -60,6 +62,7 @@ impl ApiState {
             passwords: Passwords::default(),
             throttle: Arc::default(),
             streams: Arc::new(Semaphore::new(settings.streams_max)),
+            peers: crate::forward::client(),
             settings: Arc::new(settings),
         }
     }

@@ -9,12 +9,14 @@ use belfry_coord::{Clock, Coordinator};
 use belfry_core::run::Run;
 use belfry_core::{RunId, ServerId, ShardId, Timestamp};
 use belfry_store::Store;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::gateway::Sessions;
 use crate::heartbeats::Carrier;
 use crate::live::Live;
 use crate::nodes::Nodes;
+use crate::peers::Peers;
 use crate::recorder::Recorder;
 use crate::shard::ShardMessage;
 use crate::tasks::Tasks;
@@ -29,6 +31,10 @@ pub struct ControlConfig {
     pub max_clock_skew: Duration,
     /// What agents must present; none when only the agent of this process connects.
     pub agent_credential: Option<String>,
+    /// Where others reach this server.
+    pub addresses: Addresses,
+    /// The leader asks the coordinator to tidy up; on etcd that compacts old revisions. Default true.
+    pub tidy: bool,
     /// Ended runs of jobs without their own `retention.age` are removed after this. Default 30d.
     pub retention_age: Duration,
     /// … and beyond so many a job. Default 10,000.
@@ -41,10 +47,20 @@ impl Default for ControlConfig {
             ttl: Duration::from_secs(10),
             max_clock_skew: Duration::from_secs(2),
             agent_credential: None,
+            addresses: Addresses::default(),
+            tidy: true,
             retention_age: Duration::from_secs(30 * 86_400),
             retention_runs: 10_000,
         }
     }
+}
+
+/// Told to the other servers with the heartbeat, and by them to their agents and callers. Empty: nobody is to come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Addresses {
+    pub api: String,
+    pub agents: String,
 }
 
 pub struct Context {
@@ -57,6 +73,7 @@ pub struct Context {
     pub nodes: Nodes,
     pub sessions: Sessions,
     pub carrier: Carrier,
+    pub peers: Peers,
     pub recorder: Recorder,
     pub live: Live,
     pub open: OpenRuns,

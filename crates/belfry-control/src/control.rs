@@ -1,6 +1,5 @@
 //! A server's scheduling part: started, asked, stopped. What the API uses; everything else of this crate is behind it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,15 +13,16 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 
 use crate::context::{Context, ControlConfig, HealthMark, OpenRuns, Shards};
 use crate::error::ControlError;
-use crate::feed::Feed;
+use crate::feed::{self, Feed};
 use crate::gateway::{self, Sessions};
 use crate::live::Live;
 use crate::nodes::Nodes;
+use crate::peers::{self, Peers};
 use crate::seats::Seats;
 use crate::shard::ShardMessage;
 use crate::tasks::Tasks;
 use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView};
-use crate::{grpc, heartbeats, leader};
+use crate::{grpc, heartbeats, leader, meta};
 
 /// Cheap to clone; all clones are the same server.
 #[derive(Clone)]
@@ -40,6 +40,8 @@ struct Stop {
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    #[error("this server cannot join the others")]
+    Meta(#[source] meta::Disagreement),
     #[error("the server's heartbeat could not be started")]
     Pulse(#[source] PulseError),
     #[error("the nodes could not be read from the store")]
@@ -55,7 +57,10 @@ impl Control {
         store: Store,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
-        let info = serde_json::json!({ "version": env!("CARGO_PKG_VERSION") });
+        meta::agree(&coordinator, &store, config.ttl, &server.to_string(), clock.now())
+            .await
+            .map_err(StartError::Meta)?;
+        let info = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "addresses": config.addresses });
         let pulse = Pulse::start(coordinator.clone(), clock.clone(), keys::server(server), config.ttl, info)
             .await
             .map_err(StartError::Pulse)?;
@@ -68,6 +73,7 @@ impl Control {
             nodes: Nodes::default(),
             sessions: Sessions::default(),
             carrier: heartbeats::Carrier::default(),
+            peers: Peers::default(),
             recorder: Default::default(),
             live: Live::default(),
             open: OpenRuns::default(),
@@ -116,10 +122,8 @@ impl Control {
         });
     }
 
-    /// Serves agents of other processes. Answers the address that is listened on.
-    pub async fn listen_for_agents(&self, address: SocketAddr) -> std::io::Result<SocketAddr> {
-        let listener = tokio::net::TcpListener::bind(address).await?;
-        let bound = listener.local_addr()?;
+    /// Serves agents of other processes.
+    pub fn serve_agents(&self, listener: tokio::net::TcpListener) {
         let service = grpc::SessionService::server(self.context.clone());
         self.context.tasks.spawn("agent listener", async move {
             let server = tonic::transport::Server::builder()
@@ -130,7 +134,6 @@ impl Control {
                 tracing::error!("the listener for agents ended: {}", crate::chain(&cause));
             }
         });
-        Ok(bound)
     }
 
     pub fn now(&self) -> Timestamp {
@@ -164,6 +167,7 @@ impl Control {
             leader: self.context.leader.load(Ordering::Relaxed),
             jobs: shards.iter().map(|shard| shard.jobs).sum(),
             open_runs: self.context.open.len() as u64,
+            servers: self.context.peers.views(),
             shards,
             coordinator: self.context.coordinator_health.get(),
             store: self.context.store_health.get(),
@@ -173,29 +177,21 @@ impl Control {
     /// After the store took an edit of jobs: the shards of this server know it when this answers, other servers hear of it.
     pub async fn jobs_changed(&self) {
         self.feed.changes().await;
-        let stamp = self.context.now().as_nanosecond().to_string();
-        let put = Write::Put(keys::CHANGED_JOBS.to_owned(), stamp.into());
-        // A hint: the others look by themselves every 10 s.
-        if let Err(cause) = self.context.coordinator.commit(Vec::<Guard>::new(), vec![put]).await {
-            self.context.coordinator_health.away(self.context.now(), &cause);
-        }
+        self.announce(keys::CHANGED_JOBS).await;
     }
 
-    /// After the store took a change of a node.
+    /// After the store took a change of a node: this server knows it when this answers, other servers hear of it.
     pub async fn nodes_changed(&self) {
-        match self.context.store.list_nodes().await {
-            Ok(records) => {
-                for view in self.context.nodes.views() {
-                    if !records.iter().any(|record| record.id == view.id) {
-                        self.context.nodes.removed(view.id);
-                    }
-                }
-                self.context.nodes.described(&records);
-            }
-            Err(cause) => self.context.store_health.away(self.context.now(), crate::chain(&cause)),
-        }
-        for (_, inbox) in self.context.shards.all() {
-            let _ = inbox.send(ShardMessage::NodesChanged).await;
+        feed::bring_nodes(&self.context).await;
+        self.announce(keys::CHANGED_NODES).await;
+    }
+
+    /// A hint for the other servers, which look by themselves every 10 s anyway.
+    async fn announce(&self, key: &str) {
+        let stamp = self.context.now().as_nanosecond().to_string();
+        let put = Write::Put(key.to_owned(), stamp.into());
+        if let Err(cause) = self.context.coordinator.commit(Vec::<Guard>::new(), vec![put]).await {
+            self.context.coordinator_health.away(self.context.now(), &cause);
         }
     }
 
@@ -206,7 +202,16 @@ impl Control {
         {
             return Ok(self.open_run(run.id).unwrap_or(run));
         }
-        self.ask(request.job.shard(), |reply| ShardMessage::RunNow(Box::new(request), reply)).await
+        let ask =
+            |request: ManualRun| self.ask(request.job.shard(), |reply| ShardMessage::RunNow(Box::new(request), reply));
+        match ask(request.clone()).await {
+            // It may have been saved a moment ago through another server.
+            Err(ControlError::NoSuchJob(_)) => {
+                self.feed.changes().await;
+                ask(request).await
+            }
+            answer => answer,
+        }
     }
 
     pub async fn kill_run(&self, run: RunId, by: &str) -> Result<KillAnswer, ControlError> {
@@ -223,6 +228,21 @@ impl Control {
     /// The runs that were told to end, or will not start.
     pub async fn kill_job(&self, job: JobId, by: &str) -> Result<Vec<RunId>, ControlError> {
         self.ask(job.shard(), |reply| ShardMessage::KillJob(job, by.to_owned(), reply)).await
+    }
+
+    /// Where a request that answered [`ControlError::NotOwned`] has to go. None: to nobody at the moment.
+    pub async fn owners_api(&self, shard: ShardId) -> Option<String> {
+        let found = peers::owners_api(&self.context, shard).await;
+        found.unwrap_or_else(|cause| {
+            self.context.coordinator_health.away(self.context.now(), &cause);
+            None
+        })
+    }
+
+    /// The APIs of the other servers that live.
+    pub fn other_apis(&self) -> Vec<String> {
+        let others = self.context.peers.views().into_iter().filter(|server| server.id != self.context.server);
+        others.map(|server| server.api).filter(|api| !api.is_empty()).collect()
     }
 
     pub fn node_is_connected(&self, node: NodeId) -> bool {

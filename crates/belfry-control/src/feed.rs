@@ -1,4 +1,5 @@
-//! Brings job definitions from the store to the shards: all of them when a shard is taken, changes as they happen. One task does
+//! Brings job definitions from the store to the shards: all of them when a shard is taken, changes as they happen; and what people
+//! set about nodes. One task does
 //! both in order, so that no change falls between.
 
 use std::collections::{HashMap, HashSet};
@@ -54,7 +55,7 @@ impl Feed {
 async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
     let mut seen_seq = None;
     // Hints only: the look every 10 s finds what a broken watch does not tell.
-    let mut hints = context.coordinator.watch(keys::CHANGED_JOBS).await.ok();
+    let mut hints = context.coordinator.watch(keys::CHANGED).await.ok();
     loop {
         let request = tokio::select! {
             request = requests.recv() => match request {
@@ -67,7 +68,10 @@ async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
         let (shards, mut waiting) = match request {
             Some(Request::Load(shards, done)) => (shards, vec![done]),
             Some(Request::Changes(done)) => (Vec::new(), vec![done]),
-            None => (Vec::new(), Vec::new()),
+            None => {
+                bring_nodes(&context).await;
+                (Vec::new(), Vec::new())
+            }
         };
         if shards.is_empty() {
             // Everyone who waits now is served by one look.
@@ -153,5 +157,25 @@ async fn bring_changes(context: &Context, seen_seq: &mut u64) -> Result<(), Stor
             }
         }
         *seen_seq = seq;
+    }
+}
+
+/// What people set about nodes, as the store has it now.
+pub async fn bring_nodes(context: &Context) {
+    match context.store.list_nodes().await {
+        Ok(records) => {
+            context.nodes.known(records.clone());
+            for view in context.nodes.views() {
+                // A connected one may be unknown to the store only because that was away when it came.
+                if !view.connected && !records.iter().any(|record| record.id == view.id) {
+                    context.nodes.removed(view.id);
+                }
+            }
+            context.nodes.described(&records);
+        }
+        Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
+    }
+    for (_, inbox) in context.shards.all() {
+        let _ = inbox.send(ShardMessage::NodesChanged).await;
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::context::Context;
-use crate::heartbeats::Beat;
+use crate::heartbeats::{Beat, Registered};
 use crate::nodes::Arrival;
 use crate::shard::{NodeReport, ShardMessage};
 
@@ -24,10 +24,11 @@ pub const ORDERS_WAITING_MAX: usize = 32_768;
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 const CLOCK_ASKED_EVERY: Duration = Duration::from_secs(10);
 
-/// Connected agents by node.
+/// Connected agents by node. An agent may have several sessions for a while, or when it knows this server by two addresses: the
+/// newest is used, and the one before it when that ends.
 #[derive(Debug, Default)]
 pub struct Sessions {
-    by_node: Mutex<HashMap<NodeId, Session>>,
+    by_node: Mutex<HashMap<NodeId, Vec<Session>>>,
     last_number: AtomicU64,
 }
 
@@ -52,7 +53,7 @@ pub enum Sent {
 
 impl Sessions {
     pub fn order(&self, node: NodeId, incarnation: Incarnation, order: ToAgent) -> Sent {
-        match self.lock().get(&node) {
+        match self.lock().get(&node).and_then(|sessions| sessions.last()) {
             None => Sent::NotNow,
             Some(session) if session.incarnation != incarnation => Sent::OtherIncarnation,
             Some(session) => match session.orders.try_send(order) {
@@ -64,39 +65,46 @@ impl Sessions {
 
     /// What concerns no incarnation in particular; lost if the agent is not there.
     pub fn tell(&self, node: NodeId, message: ToAgent) {
-        if let Some(session) = self.lock().get(&node) {
+        if let Some(session) = self.lock().get(&node).and_then(|sessions| sessions.last()) {
             let _ = session.orders.try_send(message);
         }
     }
 
     pub fn tell_all(&self, message: &ToAgent) {
-        for session in self.lock().values() {
+        for session in self.lock().values().flatten() {
             let _ = session.orders.try_send(message.clone());
         }
     }
 
     /// What each connected agent has said.
     pub fn reports(&self) -> Vec<Arc<NodeReport>> {
-        self.lock().values().map(|session| session.report.clone()).collect()
+        self.lock().values().filter_map(|sessions| sessions.last()).map(|session| session.report.clone()).collect()
     }
 
     fn open(&self, report: Arc<NodeReport>, orders: mpsc::Sender<ToAgent>) -> u64 {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
-        self.lock().insert(report.node, Session { number, incarnation: report.incarnation, orders, report });
+        let mut sessions = self.lock();
+        let of_node = sessions.entry(report.node).or_default();
+        // What another incarnation has opened tells nothing any more.
+        of_node.retain(|session| session.incarnation == report.incarnation);
+        of_node.push(Session { number, incarnation: report.incarnation, orders, report });
         number
     }
 
-    /// True if it was the node's current session.
+    /// True if the node has no session any more.
     fn close(&self, node: NodeId, number: u64) -> bool {
         let mut sessions = self.lock();
-        let current = sessions.get(&node).is_some_and(|session| session.number == number);
-        if current {
+        let Some(of_node) = sessions.get_mut(&node) else { return false };
+        let was_open = of_node.iter().any(|session| session.number == number);
+        of_node.retain(|session| session.number != number);
+        let is_gone = of_node.is_empty();
+        if is_gone {
             sessions.remove(&node);
         }
-        current
+        was_open && is_gone
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<NodeId, Session>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<NodeId, Vec<Session>>> {
         self.by_node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -130,28 +138,39 @@ pub async fn serve(
     };
     loop {
         let report = Arc::new(admit(&context, &hello)?);
-        let number = welcome(&context, &hello, &report, &orders).await?;
+        let Some(number) = welcome(&context, &hello, &report, &orders).await? else {
+            match refuse_heartbeats(&mut incoming, &orders).await {
+                Some(next) => hello = next,
+                None => return Ok(()),
+            }
+            continue;
+        };
         let mut talk = Conversation { context: &context, report: &report, orders: orders.clone(), clock_asked: None };
         let again = talk.until_hello(&mut incoming).await;
-        if let Some(next) = again {
-            hello = next;
-        } else {
-            if context.sessions.close(report.node, number) {
-                context.nodes.left(report.node, report.incarnation);
-                info!(node = %hello.name, "node disconnected");
-            }
-            return Ok(());
+        if context.sessions.close(report.node, number) {
+            context.nodes.left(report.node, report.incarnation);
+            info!(node = %hello.name, "node disconnected");
+        }
+        match again {
+            Some(next) => hello = next,
+            None => return Ok(()),
         }
     }
 }
 
+/// The number of the session. None: the incarnation is dead, and gets no session before it says hello as a new one.
 async fn welcome(
     context: &Context,
     hello: &Hello,
     report: &Arc<NodeReport>,
     orders: &mpsc::Sender<ToAgent>,
-) -> Result<u64, SessionRefused> {
-    let record = register(context, hello, report).await?;
+) -> Result<Option<u64>, SessionRefused> {
+    let ttl_ms = context.config.ttl.as_millis() as u64;
+    let Some(record) = register(context, hello, report).await? else {
+        info!(node = %hello.name, "the node was held dead; it has to join as a new incarnation");
+        let _ = orders.send(session::Welcome { server: context.server.to_string(), ttl_ms }.into()).await;
+        return Ok(None);
+    };
     let number = context.sessions.open(report.clone(), orders.clone());
     context.nodes.arrived(Arrival {
         record,
@@ -161,14 +180,36 @@ async fn welcome(
         load: hello.running.len() as u32,
         at: context.now(),
     });
-    let ttl_ms = context.config.ttl.as_millis() as u64;
     let _ = orders.send(session::Welcome { server: context.server.to_string(), ttl_ms }.into()).await;
+    let _ = orders.send(context.peers.for_agents().into()).await;
     let (slots, running, finished) = (hello.slots, hello.running.len(), hello.finished.len());
     info!(node = %hello.name, "node connected: {slots} slots, {running} running, {finished} results to deliver");
     for (_, inbox) in context.shards.all() {
         let _ = inbox.send(ShardMessage::NodeArrived(report.clone())).await;
     }
-    Ok(number)
+    Ok(Some(number))
+}
+
+/// Answers each heartbeat of a dead incarnation, which so learns that it is one, until it says hello again. None: the stream has ended.
+async fn refuse_heartbeats(
+    incoming: &mut (impl Incoming<Item = FromAgent> + Unpin),
+    orders: &mpsc::Sender<ToAgent>,
+) -> Option<Hello> {
+    loop {
+        match incoming.next().await?.message? {
+            from_agent::Message::Hello(hello) => return Some(hello),
+            from_agent::Message::Heartbeat(beat) => {
+                let refusal = session::HeartbeatAck { sequence: beat.sequence, accepted: false };
+                orders.send(refusal.into()).await.ok()?;
+            }
+            // Its results come again with the next hello.
+            from_agent::Message::Taken(_)
+            | from_agent::Message::Started(_)
+            | from_agent::Message::Output(_)
+            | from_agent::Message::Ended(_)
+            | from_agent::Message::Clock(_) => {}
+        }
+    }
 }
 
 fn admit(context: &Context, hello: &Hello) -> Result<NodeReport, SessionRefused> {
@@ -189,12 +230,15 @@ fn admit(context: &Context, hello: &Hello) -> Result<NodeReport, SessionRefused>
 }
 
 /// The heartbeat key names the new incarnation before anyone is told of it: from then on the old one is gone for everybody.
-async fn register(context: &Context, hello: &Hello, report: &NodeReport) -> Result<NodeRecord, SessionRefused> {
+async fn register(context: &Context, hello: &Hello, report: &NodeReport) -> Result<Option<NodeRecord>, SessionRefused> {
     let now = context.now();
-    crate::heartbeats::register(context, report).await.map_err(|cause| {
+    let registered = crate::heartbeats::register(context, report).await.map_err(|cause| {
         warn!(node = %hello.name, "the node cannot be registered: {cause}");
         SessionRefused::NotNow
     })?;
+    if registered == Registered::Dead {
+        return Ok(None);
+    }
     let said = NodeRecord {
         id: report.node,
         name: hello.name.clone(),
@@ -214,11 +258,11 @@ async fn register(context: &Context, hello: &Hello, report: &NodeReport) -> Resu
     };
     match saved {
         Ok(Some(record)) if record.removed_at.is_some() => Err(SessionRefused::Removed(report.node)),
-        Ok(record) => Ok(record.unwrap_or(said)),
+        Ok(record) => Ok(Some(record.unwrap_or(said))),
         Err(cause) => {
             // Firing never waits for the store: the node works with what it says of itself.
             context.store_health.away(now, crate::chain(&cause));
-            Ok(said)
+            Ok(Some(said))
         }
     }
 }

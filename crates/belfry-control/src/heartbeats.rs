@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use belfry_coord::{Commit, CoordError, Guard, Heartbeat, Life, WRITES_PER_COMMIT_MAX, Write, keys};
+use belfry_coord::{Commit, CoordError, Entry, Guard, Heartbeat, Life, WRITES_PER_COMMIT_MAX, Write, keys};
 use belfry_core::{Incarnation, NodeId, Version};
 use belfry_proto::session::{HeartbeatAck, ToAgent};
 use tokio::sync::{Notify, mpsc};
@@ -32,11 +32,27 @@ pub struct Carrier {
     wake: Notify,
 }
 
+/// What became of a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registered {
+    Yes,
+    /// This incarnation was marked lost and its runs were given up, or a later one has registered: it never comes back.
+    Dead,
+}
+
 /// Names the incarnation in the node's key. Guarded by the version that was read, so of two claimants of one id only one wins.
-pub async fn register(context: &Context, report: &NodeReport) -> Result<(), CoordError> {
+pub async fn register(context: &Context, report: &NodeReport) -> Result<Registered, CoordError> {
     let key = keys::node(report.node);
     for _ in 0..REGISTER_TRIES {
         let before = context.coordinator.get(&key).await?;
+        if before.as_ref().is_some_and(|entry| is_dead(entry, report.incarnation)) {
+            // Only its own: a later incarnation may be carried by this very server.
+            context
+                .carrier
+                .versions()
+                .retain(|node, (carried, ..)| *node != report.node || *carried != report.incarnation);
+            return Ok(Registered::Dead);
+        }
         let guard = before.as_ref().map_or(Guard::Absent(key.clone()), |entry| Guard::At(key.clone(), entry.version));
         let beat =
             Heartbeat { beat: 1, life: Life::Beating, info: serde_json::json!({ "incarnation": report.incarnation }) };
@@ -44,7 +60,7 @@ pub async fn register(context: &Context, report: &NodeReport) -> Result<(), Coor
         match context.coordinator.commit(vec![guard], vec![put]).await {
             Ok(Commit::Applied(version)) => {
                 context.carrier.versions().insert(report.node, (report.incarnation, version, 1));
-                return Ok(());
+                return Ok(Registered::Yes);
             }
             Ok(Commit::Conflict { .. }) => {}
             // Looks again: registering twice is harmless, the incarnation is the same.
@@ -53,6 +69,13 @@ pub async fn register(context: &Context, report: &NodeReport) -> Result<(), Coor
         }
     }
     Err(CoordError::Away(format!("node {} could not be registered", report.name)))
+}
+
+/// Incarnations grow; a hello may have been under way for long while a later one registered through another server.
+fn is_dead(entry: &Entry, incarnation: Incarnation) -> bool {
+    let Ok(heartbeat) = Heartbeat::decode(entry) else { return false };
+    let known = heartbeat.info.get("incarnation").and_then(serde_json::Value::as_u64).map(Incarnation);
+    known.is_some_and(|known| known > incarnation || (known == incarnation && heartbeat.life == Life::Lost))
 }
 
 pub fn carry(context: &Context, beat: Beat) {

@@ -1,4 +1,5 @@
-//! The leader's chores, each an idempotent look at the cluster: nodes that fell silent are marked lost, old runs are removed.
+//! The leader's chores, each an idempotent look at the cluster: nodes that fell silent are marked lost, old runs are removed,
+//! the coordinator is tidied up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +15,7 @@ use crate::context::Context;
 use crate::shard::ShardMessage;
 
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+const TIDY_EVERY: Duration = Duration::from_secs(300);
 const FORGET_EVERY: Duration = Duration::from_secs(30);
 /// Runs removed in one transaction.
 const PRUNE_BATCH: usize = 500;
@@ -23,6 +25,7 @@ pub async fn chores(context: Arc<Context>) {
     let mut nodes = Observer::new(context.config.ttl);
     let mut look = tokio::time::interval(context.config.ttl / 4);
     let mut prune = tokio::time::interval(PRUNE_EVERY);
+    let mut tidy = tokio::time::interval(TIDY_EVERY);
     let mut forget = tokio::time::interval(FORGET_EVERY);
     loop {
         tokio::select! {
@@ -32,6 +35,7 @@ pub async fn chores(context: Arc<Context>) {
                 }
             }
             _ = prune.tick() => remove_old_runs(&context).await,
+            _ = tidy.tick() => tidy_up(&context).await,
             _ = forget.tick() => context.live.forget_unfollowed(),
         }
     }
@@ -61,6 +65,15 @@ async fn rescue(context: &Context, nodes: &mut Observer) -> Result<(), CoordErro
         }
     }
     Ok(())
+}
+
+async fn tidy_up(context: &Context) {
+    if context.config.tidy
+        && context.leader.load(Ordering::Relaxed)
+        && let Err(cause) = context.coordinator.tidy().await
+    {
+        warn!("the coordinator could not be tidied up: {cause}");
+    }
 }
 
 async fn remove_old_runs(context: &Context) {

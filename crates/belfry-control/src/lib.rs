@@ -12,20 +12,23 @@ mod heartbeats;
 mod job_table;
 mod leader;
 mod live;
+mod meta;
 mod nodes;
 mod open_run;
+mod peers;
 mod recorder;
 mod seats;
 mod shard;
 mod tasks;
 mod view;
 
-pub use context::ControlConfig;
+pub use context::{Addresses, ControlConfig};
 pub use control::{Control, StartError};
 pub use error::ControlError;
 pub use live::{Followed, Live, LiveChunk, LiveEvent};
+pub use meta::Disagreement;
 pub use tasks::Tasks;
-pub use view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, ShardView};
+pub use view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, ServerView, ShardView};
 
 /// An error with its causes, each once.
 pub fn chain(error: &dyn std::error::Error) -> String {

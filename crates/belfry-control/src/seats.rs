@@ -1,11 +1,11 @@
 //! Which seats this server holds: its fair share of the shards, and the leadership. Looks at heartbeats and seats every TTL/4, takes
 //! what is vacant, gives back what is more than its share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use belfry_coord::{CoordError, Held, Life, Liveness, Observer, Seat, Taking, keys};
+use belfry_coord::{CoordError, Entry, Heartbeat, Held, Life, Liveness, Observer, Seat, Taking, keys};
 use belfry_core::ShardId;
 use belfry_core::id::SHARD_COUNT;
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +24,8 @@ pub struct Seats {
     feed: Feed,
     observer: Observer,
     held: HashMap<ShardId, mpsc::Sender<ShardMessage>>,
+    /// Of these, the ones that were told to give their seat back.
+    leaving: HashSet<ShardId>,
     tell_left: mpsc::Sender<(ShardId, Left)>,
     left: mpsc::Receiver<(ShardId, Left)>,
     leadership: Option<Held<()>>,
@@ -33,7 +35,16 @@ impl Seats {
     pub fn new(context: Arc<Context>, feed: Feed) -> Self {
         let observer = Observer::new(context.config.ttl);
         let (tell_left, left) = mpsc::channel(SHARD_COUNT as usize);
-        Self { context, feed, observer, held: HashMap::new(), tell_left, left, leadership: None }
+        Self {
+            context,
+            feed,
+            observer,
+            held: HashMap::new(),
+            leaving: HashSet::new(),
+            tell_left,
+            left,
+            leadership: None,
+        }
     }
 
     /// `first` is answered when the first look has been acted on; `stop` ends it.
@@ -54,6 +65,7 @@ impl Seats {
                 _ = &mut stop => break,
                 Some((shard, left)) = self.left.recv() => {
                     self.held.remove(&shard);
+                    self.leaving.remove(&shard);
                     if left == Left::Deposed {
                         warn!(%shard, "the shard has another owner, or was not as it was read; it is taken again if it is vacant");
                         // Should the same thing happen again, it does not happen hundreds of times a second.
@@ -71,21 +83,21 @@ impl Seats {
         let boottime = self.context.clock.boottime();
         self.observer.observe(&servers, boottime);
         let mine = keys::server(self.context.server);
-        let alive = servers
+        let alive: Vec<&Entry> = servers
             .iter()
             .filter(|entry| entry.key == mine || self.observer.liveness(&entry.key, boottime) == Liveness::Alive)
             .filter(|entry| entry.key == mine || !self.context.coordinator.sole_user())
-            .filter(|entry| belfry_coord::Heartbeat::decode(entry).is_ok_and(|beat| beat.life == Life::Beating))
-            .count()
-            .max(1);
-        let share = usize::from(SHARD_COUNT).div_ceil(alive);
-        self.take_shards(share).await?;
+            .filter(|entry| Heartbeat::decode(entry).is_ok_and(|beat| beat.life == Life::Beating))
+            .collect();
+        let share = usize::from(SHARD_COUNT).div_ceil(alive.len().max(1));
+        let seats = self.context.coordinator.list(keys::SHARDS).await?;
+        self.context.peers.saw(&self.context, &alive, &seats);
+        self.take_shards(share, &seats).await?;
         self.give_back_more_than(share).await;
         self.lead().await
     }
 
-    async fn take_shards(&mut self, share: usize) -> Result<(), CoordError> {
-        let entries = self.context.coordinator.list(keys::SHARDS).await?;
+    async fn take_shards(&mut self, share: usize, seats: &[Entry]) -> Result<(), CoordError> {
         let mut taken = Vec::new();
         for shard in ShardId::all() {
             if self.held.len() >= share {
@@ -95,7 +107,7 @@ impl Seats {
                 continue;
             }
             let key = keys::shard(shard);
-            let seat = match entries.iter().find(|entry| entry.key == key) {
+            let seat = match seats.iter().find(|entry| entry.key == key) {
                 Some(entry) => Seat::<Cursor>::from_entry(entry)?,
                 None => Seat { key, held: None },
             };
@@ -128,9 +140,15 @@ impl Seats {
     }
 
     async fn give_back_more_than(&mut self, share: usize) {
-        let excess = self.held.len().saturating_sub(share);
-        for (shard, inbox) in self.held.iter().take(excess) {
-            info!(%shard, "another server has joined; the shard is given to it");
+        let excess = (self.held.len() - self.leaving.len()).saturating_sub(share);
+        let staying = self.held.iter().filter(|(shard, _)| !self.leaving.contains(shard));
+        let given: Vec<(ShardId, mpsc::Sender<ShardMessage>)> =
+            staying.take(excess).map(|(shard, inbox)| (*shard, inbox.clone())).collect();
+        if !given.is_empty() {
+            info!("another server has joined; {} of {} shards are given to it", given.len(), self.held.len());
+        }
+        for (shard, inbox) in given {
+            self.leaving.insert(shard);
             let _ = inbox.send(ShardMessage::Release).await;
         }
     }

@@ -34,11 +34,23 @@ pub struct ClusterView {
     pub version: String,
     pub started_at: Timestamp,
     pub leader: bool,
+    /// All that live, this one among them.
+    pub servers: Vec<ServerView>,
+    /// Of this server.
     pub shards: Vec<ShardView>,
     pub jobs: u64,
     pub open_runs: u64,
     pub coordinator: Health,
     pub store: Health,
+}
+
+/// A server that lives, as the one that answers sees it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerView {
+    pub id: ServerId,
+    pub api: String,
+    pub agents: String,
+    pub shards: Vec<ShardId>,
 }
 
 #[derive(Clone, Debug, Serialize)]

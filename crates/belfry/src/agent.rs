@@ -46,9 +46,9 @@ async fn work(args: AgentArgs) -> anyhow::Result<()> {
     let (ended, mut session_ended) = tokio::sync::oneshot::channel();
     // On its own: the session must outlive the signal, for results are delivered while the agent drains.
     tasks.spawn("session with the server", {
-        let (agent, server, shutdown) = (agent.clone(), args.server.clone(), shutdown.clone());
+        let (agent, servers, shutdown) = (agent.clone(), args.servers.clone(), shutdown.clone());
         async move {
-            let _ = ended.send(agent.run_remote(server, shutdown).await);
+            let _ = ended.send(agent.run_remote(servers, shutdown).await);
         }
     });
     let signal = tokio::select! {

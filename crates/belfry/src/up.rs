@@ -15,7 +15,7 @@ use belfry_store::{SecretHash, Store, TokenOwner};
 use crate::cli::UpArgs;
 use crate::client::default_data_dir;
 use crate::serve::banner::Banner;
-use crate::serve::{self, DataDir, Embedded, Http};
+use crate::serve::{self, Backends, DataDir, Http};
 
 const PASSWORD_FILE: &str = "admin-password";
 const TOKEN_FILE: &str = "cli-token";
@@ -40,13 +40,13 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
     let http = Http::bind(args.listen, false).await?;
     let timezone = timezone(args.default_timezone.as_deref())?;
     let node_name = args.name.clone().unwrap_or_else(serve::host_name);
-    let embedded = Embedded::open(&data).await?;
+    let backends = Backends::embedded(&data).await?;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let new_password = first_admin(&data, &embedded.store, &*clock).await?;
-    cli_token(&data, &embedded.store, &*clock).await?;
+    let new_password = first_admin(&data, &backends.store, &*clock).await?;
+    cli_token(&data, &backends.store, &*clock).await?;
 
-    let control = start_control(ControlConfig::default(), &embedded, clock.clone()).await?;
+    let control = start_control(ControlConfig::default(), &backends, clock.clone()).await?;
     let agent = Agent::start(AgentConfig {
         data_dir: data.file("agent"),
         name: node_name,
@@ -65,7 +65,7 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
 
     let tasks = Tasks::default();
     let address = http.address;
-    let stop_http = http.serve(&tasks, api(&embedded.store, &control, &timezone, clock, &tasks)?);
+    let stop_http = http.serve(&tasks, api(&backends.store, &control, &timezone, clock, &tasks)?);
     data.write_secret(ADDRESS_FILE, &format!("http://{address}"))?;
     Banner {
         address,
@@ -100,13 +100,13 @@ pub fn timezone(asked: Option<&str>) -> anyhow::Result<String> {
 
 pub async fn start_control(
     config: ControlConfig,
-    embedded: &Embedded,
+    backends: &Backends,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<Control> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|cause| anyhow::anyhow!("no random numbers: {cause}"))?;
     let server = ServerId::new(clock.now(), u128::from_be_bytes(random));
-    Ok(Control::start(config, server, embedded.coordinator.clone(), embedded.store.clone(), clock).await?)
+    Ok(Control::start(config, server, backends.coordinator.clone(), backends.store.clone(), clock).await?)
 }
 
 pub fn api(

@@ -117,16 +117,20 @@ impl Peers {
         reassigned
     }
 
-    /// Results that have waited long for their acknowledgement, to be sent again.
+    /// Results that have waited long for their acknowledgement, to be sent again; through another session each time, since a server
+    /// that does not own the run cannot acknowledge it.
     pub(super) fn overdue(&mut self, now: Duration) -> Vec<(Key, SessionId)> {
-        let Some(any) = self.route(None) else { return Vec::new() };
+        let ready: Vec<SessionId> = self.ready().map(|(session, _)| session).collect();
+        let Some(first) = ready.first().copied() else { return Vec::new() };
+        let after = |last: SessionId| ready.iter().copied().find(|session| *session > last).unwrap_or(first);
         let overdue =
             self.deliveries.iter_mut().filter(|(_, delivery)| now.saturating_sub(delivery.since) >= RESEND_AFTER);
         overdue
             .take(RESENDS_AT_ONCE_MAX)
             .map(|(key, delivery)| {
-                delivery.since = now;
-                (*key, *delivery.through.get_or_insert(any))
+                let through = delivery.through.map_or(first, after);
+                *delivery = Delivery { through: Some(through), since: now };
+                (*key, through)
             })
             .collect()
     }
@@ -181,7 +185,11 @@ mod tests {
         assert!(peers.reassign(Duration::ZERO).is_empty(), "once");
         assert!(peers.overdue(RESEND_AFTER / 2).is_empty());
         assert_eq!(peers.overdue(RESEND_AFTER), [(key, TWO)]);
+        peers.open(SessionId(3));
+        peers.welcome(SessionId(3), TTL);
+        assert_eq!(peers.overdue(RESEND_AFTER * 2), [(key, SessionId(3))], "another one, which may own the run");
+        assert_eq!(peers.overdue(RESEND_AFTER * 3), [(key, TWO)]);
         peers.delivered(key);
-        assert!(peers.overdue(RESEND_AFTER * 3).is_empty());
+        assert!(peers.overdue(RESEND_AFTER * 5).is_empty());
     }
 }

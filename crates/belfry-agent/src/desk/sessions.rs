@@ -41,6 +41,8 @@ impl Desk {
                 self.peers.silence(session);
                 self.move_on_from(session, now);
             }
+            // The sessions' own business, see `session`.
+            to_agent::Message::Servers(_) => {}
         }
     }
 

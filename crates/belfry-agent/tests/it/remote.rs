@@ -50,7 +50,7 @@ async fn a_session_over_the_wire_works_like_a_local_one_and_is_opened_again() {
     let shutdown = CancellationToken::new();
     let connecting = tokio::spawn({
         let (agent, shutdown) = (agent.clone(), shutdown.clone());
-        async move { agent.run_remote(url, shutdown).await }
+        async move { agent.run_remote(vec![url], shutdown).await }
     });
     let mut server = Server::welcome(opened.recv().await.unwrap(), Duration::from_secs(10)).await;
     server.stores = false;
@@ -68,6 +68,6 @@ async fn a_session_over_the_wire_works_like_a_local_one_and_is_opened_again() {
 async fn another_machine_is_refused_until_there_is_tls() {
     let folder = tempfile::tempdir().unwrap();
     let agent = Agent::start(config(folder.path())).await.unwrap();
-    let refusal = agent.run_remote("http://192.0.2.1:8788".into(), CancellationToken::new()).await.unwrap_err();
+    let refusal = agent.run_remote(vec!["http://192.0.2.1:8788".into()], CancellationToken::new()).await.unwrap_err();
     assert!(refusal.to_string().contains("TLS between machines is not supported yet"));
 }

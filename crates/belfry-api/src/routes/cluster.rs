@@ -29,8 +29,21 @@ pub struct ClusterAnswer {
     open_runs: u64,
     coordinator: HealthView,
     store: HealthView,
+    /// The servers that live, as the one that answers sees them.
+    servers: Vec<ServerAnswer>,
     /// The shards that this server owns.
     shards: Vec<ShardAnswer>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct ServerAnswer {
+    id: String,
+    /// Where it serves API and console.
+    api: String,
+    /// Where agents reach it; empty when none are expected.
+    agents: String,
+    /// The shards that it owns.
+    shards: Vec<u8>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -61,7 +74,7 @@ impl From<Health> for HealthView {
 /// Shows the server that answers: what it owns and what it reaches.
 #[utoipa::path(get, path = "/api/v1/cluster", tag = "cluster", responses((status = 200, body = ClusterAnswer)))]
 pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
-    let ClusterView { server, version, started_at, leader, shards, jobs, open_runs, coordinator, store } =
+    let ClusterView { server, version, started_at, leader, servers, shards, jobs, open_runs, coordinator, store } =
         state.control.cluster();
     Json(ClusterAnswer {
         server: server.to_string(),
@@ -73,6 +86,15 @@ pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
         open_runs,
         coordinator: coordinator.into(),
         store: store.into(),
+        servers: servers
+            .into_iter()
+            .map(|server| ServerAnswer {
+                id: server.id.to_string(),
+                api: server.api,
+                agents: server.agents,
+                shards: server.shards.into_iter().map(|shard| shard.0).collect(),
+            })
+            .collect(),
         shards: shards
             .into_iter()
             .map(|shard| ShardAnswer {

@@ -136,7 +136,7 @@ pub(super) async fn load(state: &ApiState, permit: &Permit, id: &str) -> Answer<
     let open = state.control.open_run(id).filter(|run| !run.state.is_ended());
     let run = match state.store.run(id).await? {
         Some(run) => freshest(state, run),
-        None => open.ok_or_else(|| ApiError::not_found("run", id))?,
+        None => open.ok_or_else(|| ApiError::no_such_run(id))?,
     };
     permit.on(&run.namespace, "run", id)?;
     Ok(run)

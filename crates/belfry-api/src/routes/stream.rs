@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use belfry_control::{Followed, LiveChunk, LiveEvent};
+use belfry_control::{ControlError, Followed, LiveChunk, LiveEvent};
 use belfry_core::RunId;
 use belfry_core::run::{Run, RunState};
 use belfry_store::OutputChunk;
@@ -24,6 +24,7 @@ use super::output::ChunkView;
 use super::runs::{RunView, load, view};
 use crate::auth::Permit;
 use crate::errors::{Answer, ApiError};
+use crate::forward::FORWARDED_BY;
 use crate::input::{PathValues, QueryValues};
 use crate::state::ApiState;
 
@@ -72,6 +73,11 @@ pub async fn stream_run(
     headers: HeaderMap,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let run = load(&state, &permit, &id).await?;
+    let is_here = run.state.is_ended() || state.control.open_run(run.id).is_some();
+    if !is_here && !headers.contains_key(FORWARDED_BY) {
+        // Its owner hears each line as it comes; without one to be asked, the store is looked at from here.
+        return Err(ControlError::NotOwned(run.job.shard()).into());
+    }
     let turn = take_stream(&state)?;
     let begin = match headers.get("last-event-id") {
         Some(last) => last.to_str().ok().and_then(Place::parse).map(Place::following).ok_or_else(|| {

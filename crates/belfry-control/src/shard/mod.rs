@@ -32,6 +32,8 @@ use crate::view::{KillAnswer, ManualRun, ShardView};
 pub(crate) use claim::Committed;
 
 const INBOX_MAX: usize = 4096;
+/// The end of a run that an agent told another server is found after this.
+const LOOK_INTO_STORE_EVERY: Duration = Duration::from_secs(5);
 /// No sleep is longer: a step of the wall clock is noticed within this.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -62,6 +64,8 @@ pub enum ShardMessage {
     },
     /// The store has the end of these runs.
     Recorded(Vec<RunId>),
+    /// The store has the end of these runs, which another server was told.
+    FoundEnded(Vec<Run>),
     /// Finish what can be finished, give the seat up, and end.
     Release,
 }
@@ -151,6 +155,7 @@ pub struct Shard {
     to_judge: BinaryHeap<Reverse<(Timestamp, RunId)>>,
     homeless: BTreeSet<RunId>,
     look_again_at: Timestamp,
+    look_into_store_at: Timestamp,
     releasing: bool,
 }
 
@@ -176,6 +181,7 @@ impl Shard {
             to_judge: BinaryHeap::new(),
             homeless: BTreeSet::new(),
             look_again_at: context.now(),
+            look_into_store_at: context.now(),
             releasing: false,
             context,
         };
@@ -239,6 +245,7 @@ impl Shard {
             ShardMessage::Taken { run, attempt, refused } => self.taken(run, attempt, refused),
             ShardMessage::Happened { run, event } => self.happened(run, event),
             ShardMessage::Recorded(runs) => self.recorded(&runs),
+            ShardMessage::FoundEnded(runs) => self.found_ended(runs),
             ShardMessage::Release => self.releasing = true,
         }
     }
@@ -254,6 +261,7 @@ impl Shard {
             self.look_again_at = next_look(now);
             self.try_homeless();
             self.send_again();
+            self.look_into_store(now);
             self.show();
         }
     }

@@ -1,10 +1,12 @@
 //! What agents say about runs, and what the coming and going of nodes means for them.
 
-use belfry_core::run::{Event, Verdict};
-use belfry_core::{Incarnation, NodeId, RunId};
+use belfry_core::run::{Event, Run, Verdict};
+use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
 use belfry_proto::session::{RunKey, Stored};
+use belfry_store::StoreError;
 
-use super::{NodeReport, Shard, Stage};
+use super::{LOOK_INTO_STORE_EVERY, NodeReport, Shard, ShardMessage, Stage};
+use crate::context::Context;
 
 impl Shard {
     /// A refusal is remembered by the agent for ever, so the run may go elsewhere.
@@ -66,12 +68,11 @@ impl Shard {
             let key = (id, bound.attempt);
             let has = report.running.contains(&key) || report.finished.contains(&key);
             if bound.incarnation == report.incarnation {
-                if has {
-                    open.stage =
-                        if open.stage == Stage::Running { Stage::Running } else { Stage::Dispatched { taken: true } };
-                } else if open.stage == (Stage::Dispatched { taken: false }) {
-                    self.send_order(id);
+                if has && open.stage != Stage::Running {
+                    open.stage = Stage::Dispatched { taken: true };
                 }
+                // Also if it has it: the order tells the agent who owns the run now, and that one is told how it goes on.
+                self.send_order(id);
             } else if !report.finished.contains(&key) {
                 if belfry_core::planted::is("order_not_bound_to_incarnation") {
                     open.record.bound = Some(crate::open_run::Bound { incarnation: report.incarnation, ..bound });
@@ -90,6 +91,48 @@ impl Shard {
         self.try_homeless();
     }
 
+    /// An agent that was cut off from here, or that was told by a former owner that all is stored, tells this server nothing more
+    /// of a run. So the store is asked for the end of those that go on for long; with a single server there is no other to tell.
+    pub(super) fn look_into_store(&mut self, now: Timestamp) {
+        if now < self.look_into_store_at || self.context.coordinator.sole_user() {
+            return;
+        }
+        self.look_into_store_at = now.saturating_add(LOOK_INTO_STORE_EVERY).unwrap_or(Timestamp::MAX);
+        let long_ago = now.saturating_sub(LOOK_INTO_STORE_EVERY).unwrap_or(Timestamp::MIN);
+        let goes_on = |open: &super::Open| {
+            matches!(open.stage, Stage::Dispatched { .. } | Stage::Running)
+                && open.run.dispatched_at.is_none_or(|at| at < long_ago)
+        };
+        let ids: Vec<RunId> = self.open.iter().filter(|(_, open)| goes_on(open)).map(|(id, _)| *id).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let (context, shard) = (self.context.clone(), self.id);
+        self.context.tasks.spawn("look into the store", async move {
+            match ended_runs(&context, &ids).await {
+                Ok(runs) if runs.is_empty() => {}
+                Ok(runs) => {
+                    if let Some(inbox) = context.shards.inbox(shard) {
+                        let _ = inbox.send(ShardMessage::FoundEnded(runs)).await;
+                    }
+                }
+                Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
+            }
+        });
+    }
+
+    pub(super) fn found_ended(&mut self, runs: Vec<Run>) {
+        for run in runs {
+            let id = run.id;
+            let open = self.open.get_mut(&id);
+            if let Some(open) = open.filter(|open| matches!(open.stage, Stage::Dispatched { .. } | Stage::Running)) {
+                open.run = run;
+                open.stage = Stage::Recording;
+                self.ended(id);
+            }
+        }
+    }
+
     pub(super) fn node_lost(&mut self, node: NodeId, incarnation: Incarnation) {
         let bound_there = |open: &super::Open| {
             open.record.bound.as_ref().is_some_and(|bound| bound.node == node && bound.incarnation == incarnation)
@@ -101,4 +144,12 @@ impl Shard {
             self.decide(id, Verdict::Lost, format!("node {name} was silent for longer than the TTL"));
         }
     }
+}
+
+async fn ended_runs(context: &Context, ids: &[RunId]) -> Result<Vec<Run>, StoreError> {
+    let mut runs = Vec::new();
+    for (id, _) in context.store.ended_among(ids).await? {
+        runs.extend(context.store.run(id).await?);
+    }
+    Ok(runs)
 }

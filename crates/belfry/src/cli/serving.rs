@@ -51,10 +51,10 @@ pub struct ServerArgs {
     /// Address and port for agents [default: 127.0.0.1:8788]
     #[arg(long, env = "BELFRY_LISTEN_AGENTS", value_name = "ADDRESS")]
     pub listen_agents: Option<SocketAddr>,
-    /// Database for jobs, runs and users, as sqlite:/var/lib/belfry/store.db
+    /// Database for jobs, runs and users, shared by all servers: postgres://…, mysql://… or sqlite:PATH [default: files in --data]
     #[arg(long, env = "BELFRY_STORE", hide_env_values = true, value_name = "URL")]
     pub store: Option<String>,
-    /// Where ownership and claims are kept [default: the store's database]
+    /// Where ownership and claims are kept: etcd://…, zookeeper://…, or a database as for --store [default: the store's database]
     #[arg(long, env = "BELFRY_COORDINATOR", hide_env_values = true, value_name = "URL")]
     pub coordinator: Option<String>,
     /// Zone for jobs that name none, as Europe/Berlin
@@ -63,6 +63,9 @@ pub struct ServerArgs {
     /// How long a node may be silent before its runs are rescued [default: 10s]
     #[arg(long, env = "BELFRY_TTL", value_name = "DURATION", value_parser = Span::parse)]
     pub ttl: Option<Span>,
+    /// Leave the compaction of old revisions in etcd to its operators
+    #[arg(long, env = "BELFRY_NO_COMPACTION", value_parser = clap::builder::BoolishValueParser::new())]
+    pub no_compaction: bool,
     /// Serve without TLS on an address that other machines can reach
     #[arg(long, env = "BELFRY_ALLOW_PLAIN_HTTP", value_parser = clap::builder::BoolishValueParser::new())]
     pub allow_plain_http: bool,
@@ -70,9 +73,9 @@ pub struct ServerArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct AgentArgs {
-    /// Address of the server's port for agents, as http://127.0.0.1:8788
-    #[arg(long, env = "BELFRY_SERVER", value_name = "URL")]
-    pub server: String,
+    /// Address of a server's port for agents, as http://127.0.0.1:8788; may be given several times. The others are learned from it
+    #[arg(long = "server", env = "BELFRY_SERVER", value_delimiter = ',', required = true, value_name = "URL")]
+    pub servers: Vec<String>,
     /// Folder for the spool and this node's credential [default: /var/lib/belfry-agent as root, else ~/.local/share/belfry-agent]
     #[arg(long, env = "BELFRY_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,

@@ -1,0 +1,273 @@
+//! Several servers on one coordinator and one store, with agents whose every word the test says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belfry_control::{Addresses, Control, ControlConfig, ControlError, Disagreement, ManualRun, StartError};
+use belfry_coord::observer::mark_lost;
+use belfry_coord::{Clock, Coordinator, Memory, SystemClock, keys};
+use belfry_core::job::{Action, Exec, JobDocument};
+use belfry_core::run::RunState;
+use belfry_core::{JobId, NodeId, ServerId};
+use belfry_proto::session::{self, FromAgent, ToAgent, to_agent};
+use belfry_sql::{Sqlite, SqliteOptions};
+use belfry_store::{Actor, Store};
+use tokio::sync::mpsc;
+
+const TTL: Duration = Duration::from_secs(4);
+
+struct Cluster {
+    folder: tempfile::TempDir,
+    store: Store,
+    coordinator: Arc<dyn Coordinator>,
+}
+
+impl Cluster {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(&folder, "store.db").await;
+        Self { folder, store, coordinator: Arc::new(Memory::default()) }
+    }
+
+    async fn start(&self, name: &str, store: &Store, ttl: Duration) -> Result<Control, StartError> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let id = ServerId::new(clock.now(), u128::from(name.as_bytes()[0]));
+        let addresses = Addresses { api: format!("http://{name}:1"), agents: format!("http://{name}:2") };
+        let config = ControlConfig { ttl, addresses, ..ControlConfig::default() };
+        Control::start(config, id, self.coordinator.clone(), store.clone(), clock).await
+    }
+
+    async fn server(&self, name: &str) -> Control {
+        self.start(name, &self.store, TTL).await.expect("a server")
+    }
+
+    async fn job(&self, number: u128) -> JobId {
+        let document = JobDocument::new(format!("j{number}"), Action::Exec(Exec { argv: vec!["true".into()] }));
+        let id = JobId::from_u128(number);
+        self.store.create_job(document, id, SystemClock.now(), &Actor::new("test")).await.unwrap();
+        id
+    }
+}
+
+async fn store(folder: &tempfile::TempDir, name: &str) -> Store {
+    let database = Sqlite::open(folder.path().join(name), SqliteOptions::default()).unwrap();
+    Store::open(Arc::new(database)).await.unwrap()
+}
+
+/// One session of an agent with one server.
+struct Session {
+    said: mpsc::Sender<FromAgent>,
+    told: mpsc::Receiver<ToAgent>,
+}
+
+impl Session {
+    fn open(control: &Control) -> Self {
+        let (orders, told) = mpsc::channel(1000);
+        let (said, reports) = mpsc::channel(1000);
+        control.connect_local(orders, reports);
+        Self { said, told }
+    }
+
+    async fn say(&self, message: impl Into<FromAgent>) {
+        self.said.send(message.into()).await.expect("the server listens");
+    }
+
+    async fn hello(&mut self, incarnation: u64) {
+        let node = node().to_string();
+        self.say(session::Hello { node, name: "n".into(), incarnation, slots: 10, ..Default::default() }).await;
+        self.until(|message| matches!(message, to_agent::Message::Welcome(_)).then_some(())).await;
+    }
+
+    async fn beat(&mut self, sequence: u64) -> bool {
+        self.say(session::Heartbeat { sequence }).await;
+        self.until(|message| match message {
+            to_agent::Message::Heartbeat(answer) if answer.sequence == sequence => Some(answer.accepted),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn until<T>(&mut self, wanted: impl Fn(to_agent::Message) -> Option<T>) -> T {
+        let waited = async {
+            loop {
+                let message = self.told.recv().await.expect("the session lives").message.expect("a message");
+                if let Some(found) = wanted(message) {
+                    return found;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), waited).await.expect("it is told within 30 s")
+    }
+
+    async fn order(&mut self) -> session::RunKey {
+        self.until(|message| match message {
+            to_agent::Message::Dispatch(order) => order.key,
+            _ => None,
+        })
+        .await
+    }
+}
+
+fn node() -> NodeId {
+    NodeId::from_u128(77)
+}
+
+fn manual(job: JobId) -> ManualRun {
+    ManualRun {
+        job,
+        by: "test".into(),
+        idempotency_key: None,
+        env: Default::default(),
+        node: None,
+        force: false,
+        rerun_of: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_incarnation_that_was_marked_lost_never_comes_back() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut session = Session::open(&server);
+    session.hello(5).await;
+    assert!(session.beat(1).await);
+    let key = keys::node(node());
+    let seen = cluster.coordinator.get(&key).await.unwrap().unwrap();
+    mark_lost(&*cluster.coordinator, &key, seen.version).await.unwrap();
+
+    // A new session of the same incarnation, as after a cut link: its runs were given up meanwhile.
+    let mut again = Session::open(&server);
+    again.hello(5).await;
+    assert!(!again.beat(2).await, "a dead incarnation was accepted");
+    // Nor does one that is older than what has registered.
+    again.hello(6).await;
+    assert!(again.beat(3).await);
+    let mut late = Session::open(&server);
+    late.hello(5).await;
+    assert!(!late.beat(4).await, "an older incarnation was accepted");
+    assert!(again.beat(5).await, "and the living one was disturbed");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_told_to_another_server_closes_the_run_at_its_owner() {
+    let cluster = Cluster::new().await;
+    let (a, b) = (cluster.server("a").await, cluster.server("b").await);
+    until(|| a.cluster().shards.len() == 8 && b.cluster().shards.len() == 8).await;
+    let (mut to_a, mut to_b) = (Session::open(&a), Session::open(&b));
+    to_a.hello(1).await;
+    to_b.hello(1).await;
+    let job = cluster.job(3).await;
+    // Whoever owns it: saved a moment ago and not announced to anybody.
+    let (owner, mut asked, mut other) = match a.run_now(manual(job)).await {
+        Ok(_) => (a.clone(), to_a, to_b),
+        Err(ControlError::NotOwned(_)) => {
+            b.run_now(manual(job)).await.unwrap();
+            (b.clone(), to_b, to_a)
+        }
+        Err(cause) => panic!("{cause}"),
+    };
+    let key = asked.order().await;
+    let now = SystemClock.now().as_millisecond();
+    asked.say(session::Taken { key: Some(key.clone()), refused: String::new() }).await;
+    asked.say(session::Started { key: Some(key.clone()), at_ms: now }).await;
+    until(|| owner.open_runs(|run| run.state == RunState::Running).len() == 1).await;
+    // The link to the owner breaks; another server is told, and writes it down.
+    drop(asked);
+    let ended = session::Ended {
+        key: Some(key.clone()),
+        outcome: "succeeded".into(),
+        started_at_ms: Some(now),
+        ended_at_ms: now + 1,
+        exit_code: Some(0),
+        ..Default::default()
+    };
+    // The owner's record of the start may still be on its way to the store; an agent says it again too.
+    let run = key.run.parse().unwrap();
+    while cluster.store.run(run).await.unwrap().is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    other.say(ended).await;
+    other.until(|message| matches!(message, to_agent::Message::Stored(_)).then_some(())).await;
+    until(|| owner.cluster().open_runs == 0).await;
+    let known = cluster.store.run(run).await.unwrap().unwrap();
+    assert_eq!(known.state, RunState::Succeeded);
+    a.stop().await;
+    b.stop().await;
+}
+
+/// The agent would go on telling the former owner, who is no longer interested, if the new one did not say that it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_a_shard_over_tells_the_agents_that_have_its_runs() {
+    let cluster = Cluster::new().await;
+    let a = cluster.server("a").await;
+    let mut to_a = Session::open(&a);
+    to_a.hello(1).await;
+    let mut running = Vec::new();
+    for number in 1..=20 {
+        a.run_now(manual(cluster.job(number).await)).await.unwrap();
+        let key = to_a.order().await;
+        to_a.say(session::Taken { key: Some(key.clone()), refused: String::new() }).await;
+        running.push(key);
+    }
+    let b = cluster.server("b").await;
+    until(|| a.cluster().shards.len() == 8 && b.cluster().shards.len() == 8).await;
+    let mut to_b = Session::open(&b);
+    let node = node().to_string();
+    let hello = session::Hello { node, name: "n".into(), incarnation: 1, slots: 30, running, ..Default::default() };
+    to_b.say(hello).await;
+    let mut untold: std::collections::HashSet<String> =
+        b.open_runs(|_| true).iter().map(|run| run.id.to_string()).collect();
+    assert!(!untold.is_empty(), "of twenty runs some are of shards that moved");
+    while !untold.is_empty() {
+        untold.remove(&to_b.order().await.run);
+    }
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_and_callers_are_told_where_the_servers_are() {
+    let cluster = Cluster::new().await;
+    let a = cluster.server("a").await;
+    let mut session = Session::open(&a);
+    session.hello(1).await;
+    let b = cluster.server("b").await;
+    let named = session.until(|message| match message {
+        to_agent::Message::Servers(servers) if servers.addresses.len() == 2 => Some(servers.addresses),
+        _ => None,
+    });
+    assert_eq!(named.await, ["http://a:2", "http://b:2"]);
+    until(|| a.cluster().shards.len() == 8 && b.cluster().shards.len() == 8).await;
+    for shard in b.cluster().shards {
+        assert_eq!(a.owners_api(shard.shard).await.as_deref(), Some("http://b:1"));
+        assert_eq!(b.owners_api(shard.shard).await, None, "it is its own");
+    }
+    // Given back at a graceful stop, without a TTL to wait for.
+    b.stop().await;
+    until(|| a.cluster().shards.len() == 16).await;
+    a.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_disagree_are_not_let_in() {
+    let cluster = Cluster::new().await;
+    let first = cluster.server("a").await;
+    let other_store = store(&cluster.folder, "other.db").await;
+    let refusal = cluster.start("b", &other_store, TTL).await.err().expect("a refusal");
+    assert!(matches!(refusal, StartError::Meta(Disagreement::OtherCluster)), "{refusal:?}");
+    let refusal = cluster.start("b", &cluster.store, TTL * 2).await.err().expect("a refusal");
+    assert!(matches!(refusal, StartError::Meta(Disagreement::OtherTtl(TTL))), "{refusal:?}");
+    // When all have stopped, the TTL may be changed.
+    first.stop().await;
+    cluster.start("c", &cluster.store, TTL * 2).await.expect("a server with another TTL").stop().await;
+}
+
+async fn until(fact: impl Fn() -> bool) {
+    let waited = async {
+        while !fact() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it comes true within a minute");
+}

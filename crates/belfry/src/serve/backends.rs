@@ -1,0 +1,86 @@
+//! Where a server keeps what it knows and what it owns: the one place that names concrete databases and coordinators.
+//!
+//! Without URLs two SQLite files in the data folder, one for history and definitions, one for ownership and claims, so that a claim
+//! never waits for a page of history.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use belfry_coord::{Coordinator, EtcdCoordinator, SqlCoordinator, Users, ZooKeeperCoordinator};
+use belfry_sql::{Database, MySql, Postgres, Sqlite, SqliteOptions};
+use belfry_store::Store;
+
+use super::DataDir;
+
+pub struct Backends {
+    pub store: Store,
+    pub coordinator: Arc<dyn Coordinator>,
+}
+
+const DATABASES: &str = "postgres://…, mysql://… and sqlite:PATH";
+const COORDINATORS: &str = "etcd://…, zookeeper://…, postgres://…, mysql://… and sqlite:PATH";
+
+impl Backends {
+    /// The folder's lock proves that no other process uses the files.
+    pub async fn embedded(data: &DataDir) -> anyhow::Result<Self> {
+        let store = open_store(sqlite(data.file("belfry.db"))?).await.context("belfry.db")?;
+        let coordinator = SqlCoordinator::open(sqlite(data.file("coordinator.db"))?, Users::SoleByLock)
+            .await
+            .context("bring coordinator.db up to date")?;
+        Ok(Self { store, coordinator: Arc::new(coordinator) })
+    }
+
+    /// The coordinator is the store's database unless another is named.
+    pub async fn open(data: &DataDir, store: Option<&str>, coordinator: Option<&str>) -> anyhow::Result<Self> {
+        let Some(store_url) = store else {
+            if coordinator.is_some() {
+                bail!(
+                    "--coordinator needs --store: several servers share their jobs and history too; {DATABASES} are accepted"
+                );
+            }
+            return Self::embedded(data).await;
+        };
+        let database = database("--store", store_url, DATABASES).await?;
+        let coordinator = match coordinator.filter(|url| *url != store_url) {
+            Some(url) => connect_coordinator(url).await?,
+            None => on_database("--store", database.clone()).await?,
+        };
+        Ok(Self { store: open_store(database).await.context("--store")?, coordinator })
+    }
+}
+
+async fn connect_coordinator(url: &str) -> anyhow::Result<Arc<dyn Coordinator>> {
+    const FLAG: &str = "--coordinator";
+    Ok(match scheme(url) {
+        "etcd" | "etcds" => Arc::new(EtcdCoordinator::connect(url).await.context(FLAG)?),
+        "zookeeper" => Arc::new(ZooKeeperCoordinator::open(url).await.context(FLAG)?),
+        _ => on_database(FLAG, database(FLAG, url, COORDINATORS).await?).await?,
+    })
+}
+
+async fn on_database(flag: &'static str, database: Arc<dyn Database>) -> anyhow::Result<Arc<dyn Coordinator>> {
+    Ok(Arc::new(SqlCoordinator::open(database, Users::Many).await.context(flag)?))
+}
+
+async fn database(flag: &'static str, url: &str, accepted: &str) -> anyhow::Result<Arc<dyn Database>> {
+    Ok(match scheme(url) {
+        "postgres" | "postgresql" => Arc::new(Postgres::connect(url).await.context(flag)?),
+        "mysql" | "mariadb" => Arc::new(MySql::connect(url).await.context(flag)?),
+        "sqlite" => sqlite(url.trim_start_matches("sqlite:").into()).context(flag)?,
+        // Not the URL itself: it may hold a password.
+        other => bail!("{flag}: `{other}` is not known; {accepted} are accepted"),
+    })
+}
+
+fn scheme(url: &str) -> &str {
+    url.split(':').next().unwrap_or_default()
+}
+
+fn sqlite(path: std::path::PathBuf) -> anyhow::Result<Arc<dyn Database>> {
+    let database = Sqlite::open(&path, SqliteOptions::default()).with_context(|| format!("open {}", path.display()))?;
+    Ok(Arc::new(database))
+}
+
+async fn open_store(database: Arc<dyn Database>) -> anyhow::Result<Store> {
+    Store::open(database).await.context("bring the database up to date")
+}
