@@ -84,6 +84,8 @@ impl Launch {
         let log = File::options().create(true).append(true).open(self.log()).expect("the server's log");
         let mut command = Command::new(&self.program);
         command.args(&self.args).current_dir(&self.folder).stdin(Stdio::null());
+        // MariaDB removes what looks like an old temporary table of its own: another one's, where two share a folder.
+        command.env("TMPDIR", &self.folder);
         command.stdout(log.try_clone().expect("the server's log")).stderr(log);
         if let Identity::Other { uid, gid } = self.identity {
             command.uid(uid).gid(gid);
