@@ -188,4 +188,20 @@ pub const BENCHES: &[Bench] = &[
         ],
         only_when_named: true,
     },
+    Bench {
+        name: "cluster",
+        package: "belfry",
+        example: "path_bench",
+        args: &["cluster", "etcd", "postgres", "mariadb", "zookeeper"],
+        figures: &[],
+        only_when_named: false,
+    },
+    Bench {
+        name: "quota",
+        package: "belfry",
+        example: "path_bench",
+        args: &["cluster", "quota"],
+        figures: &[],
+        only_when_named: true,
+    },
 ];

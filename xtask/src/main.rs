@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask up | test | check | bench`. It runs other programs and prints tables; what a
+//! The project's own commands: `cargo xtask up | test | check | bench | sim | chaos`. It runs other programs and prints tables; what a
 //! command of Belfry itself does is never done here.
 #![expect(
     clippy::disallowed_methods,
@@ -7,7 +7,9 @@
 
 mod bench;
 mod benches;
+mod chaos;
 mod json;
+mod sim;
 mod steps;
 mod table;
 mod tools;
@@ -23,6 +25,9 @@ cargo xtask COMMAND
   test [--fast]   install what the tests need, then format, lints and every test; --fast leaves the lints out
   check           format and lints only
   bench [NAME]    measure in release mode and print ratios against their aims; all of them, or one
+  sim [OPTIONS]   simulate whole clusters with faults: --seeds N [--seed S]; --seed S --trace shows one of them
+  chaos [--backend B] [--seed N] [--faults K] [--kinds KIND,..] [--plant BUG] [--keep FOLDER]
+                  let a cluster of real processes suffer faults, and judge what became of its fires
 ";
 
 fn main() -> ExitCode {
@@ -37,6 +42,8 @@ fn main() -> ExitCode {
         ["check"] => steps::check(),
         ["bench"] => bench::bench(None),
         ["bench", name] => bench::bench(Some(name)),
+        ["sim", options @ ..] => sim::sim(options),
+        ["chaos", words @ ..] => chaos::chaos(words),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(true)

@@ -49,6 +49,7 @@ const TOOLS: &[Tool] = &[
     tool(Found::File("/usr/share/java/zookeeper.jar"), "zookeeper", Wanted::Everybody),
     tool(Found::File("/usr/share/java/slf4j-simple.jar"), "libslf4j-java", Wanted::Everybody),
     tool(Found::File("/usr/sbin/mariadbd"), "mariadb-server", Wanted::Everybody),
+    tool(Found::OnPath("faketime"), "faketime", Wanted::Everybody),
     tool(Found::InVersionOf("/usr/lib/postgresql", "bin/postgres"), "postgresql", Wanted::Everybody),
 ];
 

@@ -18,8 +18,9 @@ use crate::desk::{Desk, Event, Load, NodeFacts};
 use crate::desk_loop::{self, INBOX_MAX, Inbox};
 use crate::identity::{self, FolderLock};
 use crate::logins::Logins;
+use crate::membership::Membership;
 use crate::session::{MESSAGES_IN_FLIGHT_MAX, Node};
-use crate::spool::Spool;
+use crate::spool::{Place, Spool};
 use crate::tasks::Tasks;
 use crate::trust::Trust;
 use crate::{AgentConfig, AgentError, leftovers, remote};
@@ -35,6 +36,15 @@ struct Inner {
     load: watch::Receiver<Load>,
     quit_time: Duration,
     _stops_tasks: DropGuard,
+    /// None in a simulation.
+    folder: Option<Folder>,
+}
+
+/// The data folder, held by its lock, and what is in it of the cluster.
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// None: only the server of the same process knows the node.
+    membership: Option<Membership>,
     _lock: FolderLock,
 }
 
@@ -57,20 +67,16 @@ impl Agent {
 
     pub async fn start_with_clock(config: AgentConfig, clock: Arc<dyn Clock>) -> Result<Agent, AgentError> {
         let lock = identity::lock_folder(&config.data_dir)?;
+        if let Some(token) = &config.join {
+            Membership::join(&config.data_dir, token, &config.name, clock.now()).await.map_err(AgentError::Join)?;
+        }
+        let membership = Membership::load(&config.data_dir);
         let id = identity::node_id(&config.data_dir, clock.now())?;
-        let mut last = identity::new_incarnation(&config.data_dir, clock.now())?;
         let incarnations = {
             let (clock, data_dir) = (Arc::clone(&clock), config.data_dir.clone());
-            let mut first = Some(last);
+            let mut last = Incarnation(0);
             Box::new(move || {
-                // With a full disk the node goes on: only a restart under a clock that went back would meet the old number.
-                let next = |last: Incarnation| {
-                    identity::new_incarnation(&data_dir, clock.now()).unwrap_or_else(|cause| {
-                        tracing::error!(%cause, "keep the new incarnation on the disk");
-                        Incarnation(last.0 + 1)
-                    })
-                };
-                last = first.take().unwrap_or_else(|| next(last));
+                last = identity::new_incarnation(&data_dir, last, clock.now());
                 last
             })
         };
@@ -84,7 +90,7 @@ impl Agent {
             labels: config.labels,
             slots: config.slots,
             runs_as: logins.default().login.user.clone(),
-            credential: config.credential,
+            credential: membership.as_ref().map(|member| member.credential.clone()).unwrap_or_default(),
         };
         let trust = Trust::default();
         let desk = Desk::new(facts, incarnations, trust.clone(), spool.finished(), Moment::of(clock.as_ref()));
@@ -98,8 +104,8 @@ impl Agent {
             name: config.name,
             allow_root: config.allow_root,
             clock,
-            spool,
-            spawner,
+            spool: Place::Disk(spool),
+            programs: Arc::new(spawner),
             logins,
             trust,
             tasks: Tasks::new(stop.clone()),
@@ -107,11 +113,25 @@ impl Agent {
             servers: watch::Sender::default(),
             last_session: AtomicU64::new(0),
         });
+        let folder = Folder { path: config.data_dir, membership, _lock: lock };
+        Ok(Agent::begin(desk, node, alarm, inbox, stop, config.quit_time, Some(folder)))
+    }
+
+    /// The desk begins its work.
+    pub(crate) fn begin(
+        desk: Desk,
+        node: Arc<Node>,
+        alarm: Alarm,
+        inbox: mpsc::Receiver<Inbox>,
+        stop: CancellationToken,
+        quit_time: Duration,
+        folder: Option<Folder>,
+    ) -> Agent {
         let (load_sender, load) = watch::channel(desk.load());
         // Fate: ends with the agent; it has no way to fail.
         node.tasks.spawn("desk", desk_loop::run(desk, Arc::clone(&node), alarm, inbox, load_sender));
-        let inner = Inner { node, load, quit_time: config.quit_time, _stops_tasks: stop.drop_guard(), _lock: lock };
-        Ok(Agent { inner: Arc::new(inner) })
+        let inner = Inner { node, load, quit_time, _stops_tasks: stop.drop_guard(), folder };
+        Agent { inner: Arc::new(inner) }
     }
 
     pub fn node(&self) -> NodeId {
@@ -140,11 +160,15 @@ impl Agent {
         LocalLink { to_agent, from_agent }
     }
 
-    /// Keeps a session with each server in other processes of this machine, the ones named here and those that they name, until
-    /// `shutdown`. An address elsewhere is refused.
+    /// Keeps a session with each server of the cluster that it has joined, until `shutdown`: those named here, else those known from
+    /// before, and all that they name.
     pub async fn run_remote(&self, servers: Vec<String>, shutdown: CancellationToken) -> Result<(), AgentError> {
-        servers.iter().try_for_each(|url| remote::endpoint(url).map(drop))?;
-        remote::keep_sessions(Arc::clone(&self.inner.node), servers, shutdown).await;
+        let Inner { node, folder, .. } = &*self.inner;
+        let folder = folder.as_ref().ok_or(AgentError::NotJoined)?;
+        let membership = folder.membership.as_ref().ok_or(AgentError::NotJoined)?;
+        let servers = if servers.is_empty() { membership.servers.clone() } else { servers };
+        let servers = servers.iter().map(|text| remote::address(text)).collect::<Result<_, _>>()?;
+        remote::keep_sessions(Arc::clone(node), membership.tls(), servers, folder.path.clone(), shutdown).await;
         Ok(())
     }
 

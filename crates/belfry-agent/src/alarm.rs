@@ -3,17 +3,25 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::pin::Pin;
 use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::time::Sleep;
 
 pub(crate) struct Alarm {
-    timer: AsyncFd<Timer>,
+    source: Source,
     /// What it is set to, on the caller's clock.
     set_to: Option<Duration>,
+}
+
+enum Source {
+    Kernel(AsyncFd<Timer>),
+    /// For simulated time, which only tokio knows of. None: not set.
+    Tokio(Option<Pin<Box<Sleep>>>),
 }
 
 /// Shown to tokio, which wants the number too.
@@ -44,7 +52,11 @@ impl Alarm {
     /// Must be called inside a tokio runtime.
     pub(crate) fn new() -> io::Result<Alarm> {
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
-        Ok(Alarm { timer: watched(timer)?, set_to: None })
+        Ok(Alarm { source: Source::Kernel(watched(timer)?), set_to: None })
+    }
+
+    pub(crate) fn simulated() -> Alarm {
+        Alarm { source: Source::Tokio(None), set_to: None }
     }
 
     /// Rings at `at`, given that it is `now`; never with `None`.
@@ -52,14 +64,16 @@ impl Alarm {
         if at == self.set_to {
             return;
         }
-        let done = match at {
-            None => self.timer.get_ref().0.unset(),
-            Some(at) => {
-                let wait = at.saturating_sub(now).max(WAIT_MIN);
-                self.timer
-                    .get_ref()
-                    .0
-                    .set(Expiration::OneShot(TimeSpec::from_duration(wait)), TimerSetTimeFlags::empty())
+        let wait = at.map(|at| at.saturating_sub(now).max(WAIT_MIN));
+        let done = match (&mut self.source, wait) {
+            (Source::Kernel(timer), None) => timer.get_ref().0.unset(),
+            (Source::Kernel(timer), Some(wait)) => {
+                let once = Expiration::OneShot(TimeSpec::from_duration(wait));
+                timer.get_ref().0.set(once, TimerSetTimeFlags::empty())
+            }
+            (Source::Tokio(sleep), wait) => {
+                *sleep = wait.map(|wait| Box::pin(tokio::time::sleep(wait)));
+                Ok(())
             }
         };
         match done {
@@ -69,14 +83,23 @@ impl Alarm {
     }
 
     pub(crate) async fn rings(&mut self) {
-        match self.timer.readable().await {
-            Ok(mut ready) => {
-                // Reading it makes it silent until it is set again.
-                let mut count = [0; 8];
-                let _spurious = nix::unistd::read(self.timer.get_ref(), &mut count);
-                ready.clear_ready();
+        match &mut self.source {
+            Source::Kernel(timer) => match timer.readable().await {
+                Ok(mut ready) => {
+                    // Reading it makes it silent until it is set again.
+                    let mut count = [0; 8];
+                    let _spurious = nix::unistd::read(timer.get_ref(), &mut count);
+                    ready.clear_ready();
+                }
+                Err(cause) => tracing::error!(%cause, "wait for the timer for the next start"),
+            },
+            Source::Tokio(None) => std::future::pending().await,
+            Source::Tokio(sleep) => {
+                if let Some(sleep) = sleep {
+                    sleep.await;
+                }
+                *sleep = None;
             }
-            Err(cause) => tracing::error!(%cause, "wait for the timer for the next start"),
         }
         self.set_to = None;
     }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use belfry_core::join::JoinToken;
 use belfry_exec::ZygoteCommand;
 
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// Holds the node's id, the lock and the spool. Made when it is missing.
+    /// Holds the node's id and credential, the lock and the spool. Made when it is missing.
     pub data_dir: PathBuf,
     /// The name people know this node by.
     pub name: String,
@@ -22,6 +23,6 @@ pub struct AgentConfig {
     /// How long a drain waits for runs to end by themselves.
     pub quit_time: Duration,
     pub zygote: ZygoteCommand,
-    /// Shown to servers in hello.
-    pub credential: String,
+    /// Joins the cluster of this token first, unless it has joined with it before.
+    pub join: Option<JoinToken>,
 }

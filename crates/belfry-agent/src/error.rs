@@ -45,12 +45,16 @@ pub enum AgentError {
         #[source]
         cause: LookupError,
     },
-    #[error("{url}: not an address of a server; expected is http://127.0.0.1:PORT")]
-    NotAnAddress { url: String },
     #[error(
-        "{url}: TLS between machines is not supported yet; only a server on this machine (127.0.0.1, ::1, localhost) can be joined"
+        "`{text}` is not an address of a server for agents; expected is HOST:PORT, and it is always spoken to over TLS"
     )]
-    NotLoopback { url: String },
+    NotAnAddress { text: String },
+    #[error(
+        "this machine has not joined a cluster: on a machine with access to it, `belfry node join-token` prints the command to run here"
+    )]
+    NotJoined,
+    #[error("join the cluster")]
+    Join(#[source] crate::JoinError),
 }
 
 impl AgentError {
@@ -66,7 +70,8 @@ impl AgentError {
             | AgentError::Spool { .. }
             | AgentError::Alarm { .. }
             | AgentError::NotAnAddress { .. }
-            | AgentError::NotLoopback { .. } => false,
+            | AgentError::NotJoined => false,
+            AgentError::Join(cause) => matches!(cause, crate::JoinError::NoServer { .. }),
         }
     }
 }

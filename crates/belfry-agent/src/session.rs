@@ -1,12 +1,10 @@
 //! One session with one server, over whatever carries its messages. Messages of the server go to the desk; what the desk
 //! has for the server is taken from the session's outbox.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belfry_core::NodeId;
-use belfry_exec::Spawner;
 use belfry_proto::session::{FromAgent, ToAgent, to_agent};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::{mpsc, watch};
@@ -14,9 +12,11 @@ use tokio::sync::{mpsc, watch};
 use crate::clock::Clock;
 use crate::desk::{Event, SessionId};
 use crate::desk_loop::Inbox;
+use crate::directory::Directory;
 use crate::logins::Logins;
 use crate::outbox::{Item, Outbox};
-use crate::spool::Spool;
+use crate::programs::Programs;
+use crate::spool::Place;
 use crate::tasks::Tasks;
 use crate::trust::Trust;
 
@@ -26,14 +26,13 @@ pub(crate) struct Node {
     pub name: String,
     pub allow_root: bool,
     pub clock: Arc<dyn Clock>,
-    pub spool: Spool,
-    pub spawner: Spawner,
+    pub spool: Place,
+    pub programs: Arc<dyn Programs>,
     pub logins: Logins,
     pub trust: Trust,
     pub tasks: Tasks,
     pub inbox: mpsc::Sender<Inbox>,
-    /// Addresses of the servers that live, as one of them last said.
-    pub servers: watch::Sender<BTreeSet<String>>,
+    pub servers: watch::Sender<Directory>,
     pub last_session: AtomicU64,
 }
 
@@ -68,6 +67,7 @@ impl Node {
             () = self.listen(session, incoming, &outbox, &mut closed) => {}
             () = self.speak(&outbox, outgoing) => {}
         }
+        self.servers.send_if_modified(|known| known.closed(session));
         self.tell(Event::Closed { session }).await;
         closed
     }
@@ -88,7 +88,7 @@ impl Node {
             match message {
                 to_agent::Message::Welcome(_) => *closed = Closed::AfterWelcome,
                 to_agent::Message::Servers(servers) => {
-                    self.servers.send_replace(servers.addresses.into_iter().collect());
+                    self.servers.send_modify(|known| known.said(session, servers.addresses));
                     continue;
                 }
                 _ => {}

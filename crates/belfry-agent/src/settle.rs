@@ -15,7 +15,7 @@ use crate::prepare::CannotStart;
 pub(crate) enum Cause {
     ByItself,
     TimedOut { after: Span },
-    Killed { reason: String },
+    Killed { reason: String, abandoned: bool },
 }
 
 pub(crate) struct Facts {
@@ -55,6 +55,7 @@ pub(crate) fn settle(key: Key, facts: &Facts, path: &str) -> Ended {
         output_bytes: output.stdout_bytes + output.stderr_bytes,
         dropped_bytes: output.dropped_bytes,
         chunks: *kept_chunks,
+        abandoned: matches!(cause, Cause::Killed { abandoned: true, .. }),
     }
 }
 
@@ -65,6 +66,7 @@ pub(crate) fn settle_unstarted(key: Key, why: CannotStart, now_ms: i64) -> Ended
         reason: why.reason,
         ended_at_ms: now_ms,
         exit_code: why.exit_code,
+        abandoned: why.abandoned,
         ..Default::default()
     }
 }
@@ -72,7 +74,7 @@ pub(crate) fn settle_unstarted(key: Key, why: CannotStart, now_ms: i64) -> Ended
 fn verdict(status: ExitStatus, cause: &Cause, output: &CaptureSummary) -> (Outcome, String) {
     match (cause, status) {
         (Cause::TimedOut { after }, _) => (Outcome::TimedOut, format!("ran longer than {after}")),
-        (Cause::Killed { reason }, _) => (Outcome::Killed, reason.clone()),
+        (Cause::Killed { reason, .. }, _) => (Outcome::Killed, reason.clone()),
         (Cause::ByItself, ExitStatus::Code(0)) => match &output.failed_on {
             None => (Outcome::Succeeded, String::new()),
             Some(found) => {
@@ -118,6 +120,12 @@ mod tests {
         check(Signal(9), ByItself, None, Outcome::Failed, "ended by signal 9 (SIGKILL)");
         check(Signal(64), ByItself, None, Outcome::Failed, "ended by signal 64 (unknown)");
         check(Code(0), TimedOut { after: Span::from_secs(90) }, None, Outcome::TimedOut, "ran longer than 1m30s");
-        check(Signal(15), Killed { reason: "killed by ann".into() }, None, Outcome::Killed, "killed by ann");
+        check(
+            Signal(15),
+            Killed { reason: "killed by ann".into(), abandoned: false },
+            None,
+            Outcome::Killed,
+            "killed by ann",
+        );
     }
 }

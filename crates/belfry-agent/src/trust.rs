@@ -34,9 +34,18 @@ impl Trust {
     }
 }
 
+/// When exclusive work ends because contact is lost: asked to at `term`, and gone at `kill`, well before anybody else may
+/// start it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastMoments {
+    pub term: Duration,
+    pub kill: Duration,
+}
+
 /// The heartbeats of this node: when the next one is due, and which were sent when.
 pub(crate) struct Heartbeats {
     trust: Trust,
+    last_moments: Option<LastMoments>,
     last_sequence: u64,
     pending: VecDeque<Sent>,
     next_at: Option<Duration>,
@@ -62,11 +71,16 @@ pub(crate) enum Answer {
 
 impl Heartbeats {
     pub(crate) fn new(trust: Trust) -> Heartbeats {
-        Heartbeats { trust, last_sequence: 0, pending: VecDeque::new(), next_at: None }
+        Heartbeats { trust, last_moments: None, last_sequence: 0, pending: VecDeque::new(), next_at: None }
     }
 
     pub(crate) fn trust(&self) -> &Trust {
         &self.trust
+    }
+
+    /// None: no heartbeat was ever acknowledged, so nothing runs that could be exclusive.
+    pub(crate) fn last_moments(&self) -> Option<LastMoments> {
+        self.last_moments
     }
 
     pub(crate) fn next_at(&self) -> Option<Duration> {
@@ -98,7 +112,8 @@ impl Heartbeats {
         self.last_sequence
     }
 
-    pub(crate) fn answered(&mut self, sequence: u64, accepted: bool) -> Answer {
+    /// `now` is of no account: see the head of this file.
+    pub(crate) fn answered(&mut self, sequence: u64, accepted: bool, now: Duration) -> Answer {
         let Some(place) = self.pending.iter().position(|sent| sent.sequence == sequence) else {
             return Answer::Unknown;
         };
@@ -106,7 +121,9 @@ impl Heartbeats {
         if !accepted {
             return Answer::Refused;
         }
-        self.trust.renew(trusted_until(sent.t_send, sent.ttl));
+        let from = if belfry_core::planted::is("trust_from_reply") { now } else { sent.t_send };
+        self.trust.renew(trusted_until(from, sent.ttl));
+        self.last_moments = Some(last_moments(from, sent.ttl));
         self.pending.drain(..=place);
         Answer::Renewed
     }
@@ -114,6 +131,7 @@ impl Heartbeats {
     /// This incarnation is over: no answer to its heartbeats means anything any more.
     pub(crate) fn start_over(&mut self) {
         self.trust.end();
+        self.last_moments = None;
         self.pending.clear();
         self.next_at = None;
     }
@@ -122,6 +140,12 @@ impl Heartbeats {
 /// Half of the TTL from the send: the other half is for what is exclusive to stop before anybody else may start it.
 fn trusted_until(t_send: Duration, ttl: Duration) -> Duration {
     t_send + ttl / 2
+}
+
+/// Nobody holds this node dead before a whole TTL has passed since the send. The last fifth is for clocks whose rates differ, and
+/// for the kernel to let go.
+fn last_moments(t_send: Duration, ttl: Duration) -> LastMoments {
+    LastMoments { term: t_send + ttl * 6 / 10, kill: t_send + ttl * 8 / 10 }
 }
 
 #[cfg(test)]
@@ -142,9 +166,10 @@ mod tests {
         let first = beats.send(SERVER, TTL, at(100));
         let _second = beats.send(SERVER, TTL, at(103));
         assert!(!trust.was_given());
-        assert_eq!(beats.answered(first, true), Answer::Renewed);
+        assert_eq!(beats.answered(first, true, at(200)), Answer::Renewed);
         assert!(trust.may_start(at(105)));
         assert!(!trust.may_start(at(106)), "the second one was not acknowledged");
+        assert_eq!(beats.last_moments(), Some(LastMoments { term: at(106), kill: at(108) }));
     }
 
     #[test]
@@ -153,8 +178,8 @@ mod tests {
         let mut beats = Heartbeats::new(trust.clone());
         let first = beats.send(SERVER, TTL, at(100));
         let second = beats.send(SERVER, TTL, at(103));
-        beats.answered(second, true);
-        assert_eq!(beats.answered(first, true), Answer::Unknown);
+        beats.answered(second, true, at(200));
+        assert_eq!(beats.answered(first, true, at(200)), Answer::Unknown);
         assert!(trust.may_start(at(108)));
     }
 
@@ -164,8 +189,8 @@ mod tests {
         let mut beats = Heartbeats::new(trust.clone());
         let first = beats.send(SERVER, TTL, at(100));
         beats.start_over();
-        assert_eq!(beats.answered(first, false), Answer::Unknown);
-        assert_eq!(beats.answered(first, true), Answer::Unknown);
+        assert_eq!(beats.answered(first, false, at(200)), Answer::Unknown);
+        assert_eq!(beats.answered(first, true, at(200)), Answer::Unknown);
         assert!(!trust.was_given());
     }
 }

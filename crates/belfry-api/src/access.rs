@@ -71,6 +71,7 @@ pub static TABLE: &[Row] = &[
     row(Method::POST,   "/api/v1/jobs/{ns}/{name}/resume",    Namespace(Operator)),
     row(Method::POST,   "/api/v1/jobs/{ns}/{name}/kill",      Namespace(Operator)),
     row(Method::POST,   "/api/v1/schedule/preview",           SignedIn),
+    row(Method::GET,    "/api/v1/explain",                    Namespace(Viewer)),
 
     row(Method::GET,    "/api/v1/runs",                       Somewhere(Viewer)),
     row(Method::DELETE, "/api/v1/runs",                       Everywhere(Admin)),
@@ -83,6 +84,7 @@ pub static TABLE: &[Row] = &[
     row(Method::GET,    "/api/v1/overview",                   Somewhere(Viewer)),
 
     row(Method::GET,    "/api/v1/nodes",                      Everywhere(Viewer)),
+    row(Method::POST,   "/api/v1/nodes/join-tokens",          Everywhere(Admin)),
     row(Method::GET,    "/api/v1/nodes/{id}",                 Everywhere(Viewer)),
     row(Method::PATCH,  "/api/v1/nodes/{id}",                 Everywhere(Admin)),
     row(Method::DELETE, "/api/v1/nodes/{id}",                 Everywhere(Admin)),

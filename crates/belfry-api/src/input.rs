@@ -55,7 +55,7 @@ fn check_content_type(headers: &HeaderMap) -> Answer<()> {
     Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "wrong_content_type", message).at("Content-Type"))
 }
 
-async fn read_body(request: Request, max: usize) -> Answer<Bytes> {
+pub(crate) async fn read_body(request: Request, max: usize) -> Answer<Bytes> {
     let too_large = || {
         let message = format!("the body is larger than {max} bytes; send less at once");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)

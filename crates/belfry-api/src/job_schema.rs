@@ -101,7 +101,14 @@ pub fn schema() -> Value {
                 "labels": map("Labels that a node must have"),
                 "exclude": words("Names or ids of nodes that may not"),
             })),
-            "placement": one_of(&["weighted", "least", "random", "sticky", "hash"], "How a node is chosen"),
+            "placement": {
+                "description": "How a node is chosen among those that can take a run: in turn by weight, the least work for its weight, at random, always the same for a job, or `sticky`: that of the last run, for 14d after it or for the time that is given",
+                "default": "weighted",
+                "oneOf": [
+                    { "type": "string", "enum": ["weighted", "least", "random", "hash", "sticky"] },
+                    object("", &["sticky"], json!({ "sticky": duration("How long the job stays on the node of its last run") })),
+                ],
+            },
             "needs": object("What a node must have free", &[], json!({
                 "memory": size("Free memory"), "cpus": number("Free processors"), "disk": size("Free disk"),
             })),
@@ -130,13 +137,13 @@ pub fn schema() -> Value {
                 "grace": duration("TERM to KILL, 10s when left out"),
             })),
             "overlap": one_of(&["forbid", "queue", "allow", "replace"], "A fire while a run is going"),
-            "when_cut_off": one_of(&["finish", "stop"], "A run whose node loses contact"),
+            "when_cut_off": one_of(&["finish", "stop"], "A run whose node loses contact with the servers: it goes on, or is ended before it could start elsewhere; always ended when retry.on has lost"),
             "retry": object("What happens after a bad end", &["attempts"], json!({
-                "attempts": count("Starts in all, the first included"),
-                "on": words("failed, timed_out, lost, exit:N"),
-                "delay": duration("Before the second start, 10s when left out"),
+                "attempts": count("Starts in all, the first included; up to 100"),
+                "on": words("failed, timed_out, lost, exit:N; failed and timed_out when left out"),
+                "delay": duration("Before the second start, 10s when left out; none after lost"),
                 "backoff": { "type": "string", "enum": ["fixed", "exponential"], "default": "exponential" },
-                "max_delay": duration("5m when left out"),
+                "max_delay": duration("Of exponential backoff, 5m when left out"),
                 "where": { "type": "string", "enum": ["same", "other", "any"], "default": "any" },
             })),
             "output": object("What is kept of what it prints", &[], json!({
@@ -248,7 +255,7 @@ mod tests {
             "schedule": ["0 4 * * *", "@daily"], "timezone": "UTC", "dst": {"gap": "skip", "overlap": "both"},
             "window": {"from": "2026-01-01T00:00:00Z", "until": "2027-01-01T00:00:00Z"}, "jitter": "1s",
             "misfire": {"policy": "all", "within": "2h", "limit": 3}, "run_on": "each",
-            "select": {"hosts": ["a"], "labels": {"a": "b"}, "exclude": ["b"]}, "placement": "least",
+            "select": {"hosts": ["a"], "labels": {"a": "b"}, "exclude": ["b"]}, "placement": {"sticky": "10m"},
             "needs": {"memory": "1MiB", "cpus": 0.5, "disk": "1GiB"}, "action": action,
             "as": {"user": "u", "group": "g", "directory": "/", "env": {"A": "b"}, "umask": "027"},
             "limits": {"memory": "1GiB", "cpus": 1.5, "processes": 1, "open_files": 2, "cpu_time": "1s", "file_size": "1B"},

@@ -21,4 +21,4 @@ mod state;
 pub use bootstrap::{ADMIN, BootstrapError, create_token, ensure_admin};
 pub use errors::ApiError;
 pub use router::router;
-pub use state::{ApiSettings, ApiState, Clock};
+pub use state::{ApiSettings, ApiState, Clock, Joining};

@@ -15,8 +15,8 @@ use crate::errors::{ApiError, panicked};
 use crate::forward::forward;
 use crate::openapi;
 use crate::routes::{
-    apply, audit, cluster, events, fires, health, job_actions, jobs, nodes, output, placeholder, revisions, runs,
-    session, stream, tokens, users,
+    apply, audit, cluster, events, explain, fires, health, job_actions, jobs, nodes, output, placeholder, revisions,
+    runs, session, stream, tokens, users,
 };
 use crate::state::ApiState;
 
@@ -41,6 +41,7 @@ pub(crate) fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(job_actions::resume_job))
         .routes(routes!(job_actions::kill_job))
         .routes(routes!(fires::preview))
+        .routes(routes!(explain::explain))
         .routes(routes!(runs::list_runs, runs::forget_runs))
         .routes(routes!(runs::get_run))
         .routes(routes!(output::get_output))
@@ -50,6 +51,7 @@ pub(crate) fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(events::events))
         .routes(routes!(cluster::get_overview))
         .routes(routes!(nodes::list_nodes))
+        .routes(routes!(nodes::create_join_token))
         .routes(routes!(nodes::get_node, nodes::patch_node, nodes::remove_node))
         .routes(routes!(cluster::get_cluster))
         .routes(routes!(audit::list_audit))
@@ -64,9 +66,9 @@ pub fn router(state: ApiState) -> Router {
     let (router, _) = routes().split_for_parts();
     let gate_state = Gate { state: state.clone(), query_names: Arc::new(openapi::query_names(openapi::document())) };
     router
+        .route_layer(from_fn_with_state(state.clone(), forward))
         .route_layer(from_fn_with_state(gate_state, gate))
         .fallback(nothing_here)
-        .layer(from_fn_with_state(state.clone(), forward))
         .with_state(state)
         .layer(CatchPanicLayer::custom(panicked))
         .layer(map_response(harden))

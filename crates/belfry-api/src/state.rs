@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use belfry_control::Control;
 use belfry_core::Timestamp;
+use belfry_core::join::CaHash;
 use belfry_store::Store;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
@@ -12,6 +13,15 @@ use crate::auth::{LoginThrottle, Passwords};
 
 /// Time comes in as a value: tests bring their own.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// What a join token says beside its secret.
+#[derive(Clone, Debug)]
+pub struct Joining {
+    /// Of the CA that agents know the servers by.
+    pub ca: CaHash,
+    /// Where this server listens for agents; named when no server tells agents where it is.
+    pub address: String,
+}
 
 #[derive(Clone, Debug)]
 pub struct ApiSettings {
@@ -24,6 +34,10 @@ pub struct ApiSettings {
     pub session_seconds: i64,
     /// The cookie is only sent over TLS. Set when the server listens with TLS.
     pub secure_cookie: bool,
+    /// None: this server takes no agents of other machines.
+    pub joining: Option<Joining>,
+    /// Its certificate (PEM), trusted beside the system's when other servers are asked.
+    pub peers_ca: Option<String>,
 }
 
 impl Default for ApiSettings {
@@ -34,6 +48,8 @@ impl Default for ApiSettings {
             streams_max: 256,
             session_seconds: 7 * 86_400,
             secure_cookie: false,
+            joining: None,
+            peers_ca: None,
         }
     }
 }
@@ -62,7 +78,7 @@ impl ApiState {
             passwords: Passwords::default(),
             throttle: Arc::default(),
             streams: Arc::new(Semaphore::new(settings.streams_max)),
-            peers: crate::forward::client(),
+            peers: crate::forward::client(settings.peers_ca.as_deref()),
             settings: Arc::new(settings),
         }
     }

@@ -10,10 +10,11 @@ use belfry_core::run::Run;
 use belfry_core::{RunId, ServerId, ShardId, Timestamp};
 use belfry_store::Store;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::gateway::Sessions;
 use crate::heartbeats::Carrier;
+use crate::joins::Credentials;
 use crate::live::Live;
 use crate::nodes::Nodes;
 use crate::peers::Peers;
@@ -29,8 +30,6 @@ pub struct ControlConfig {
     pub ttl: Duration,
     /// A node whose clock is further off gets no work. Default 2s.
     pub max_clock_skew: Duration,
-    /// What agents must present; none when only the agent of this process connects.
-    pub agent_credential: Option<String>,
     /// Where others reach this server.
     pub addresses: Addresses,
     /// The leader asks the coordinator to tidy up; on etcd that compacts old revisions. Default true.
@@ -46,7 +45,6 @@ impl Default for ControlConfig {
         Self {
             ttl: Duration::from_secs(10),
             max_clock_skew: Duration::from_secs(2),
-            agent_credential: None,
             addresses: Addresses::default(),
             tidy: true,
             retention_age: Duration::from_secs(30 * 86_400),
@@ -72,6 +70,7 @@ pub struct Context {
     pub store: Store,
     pub nodes: Nodes,
     pub sessions: Sessions,
+    pub credentials: Credentials,
     pub carrier: Carrier,
     pub peers: Peers,
     pub recorder: Recorder,
@@ -79,6 +78,7 @@ pub struct Context {
     pub open: OpenRuns,
     pub shards: Shards,
     pub tasks: Tasks,
+    pub late_results: Arc<Semaphore>,
     pub leader: AtomicBool,
     pub coordinator_health: HealthMark,
     pub store_health: HealthMark,
@@ -89,6 +89,12 @@ pub struct Context {
 impl Context {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// By how much this server's clock is off those of its agents, if it is off too far to fire anything.
+    pub fn own_clock_off_ms(&self) -> Option<i64> {
+        let off = belfry_core::skew::own_offset_ms(self.nodes.clock_offsets_ms());
+        Some(off).filter(|off| off.unsigned_abs() > self.config.max_clock_skew.as_millis() as u64)
     }
 
     pub fn is_stopping(&self) -> bool {

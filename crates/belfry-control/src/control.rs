@@ -8,20 +8,22 @@ use belfry_core::run::Run;
 use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId, Timestamp};
 use belfry_proto::session::{Farewell, FromAgent, ToAgent};
 use belfry_store::Store;
-use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
 
 use crate::context::{Context, ControlConfig, HealthMark, OpenRuns, Shards};
 use crate::error::ControlError;
 use crate::feed::{self, Feed};
-use crate::gateway::{self, Sessions};
+use crate::gateway::{self, Door, Sessions};
+use crate::grpc::ServerIdentity;
+use crate::joins::Credentials;
 use crate::live::Live;
 use crate::nodes::Nodes;
 use crate::peers::{self, Peers};
 use crate::seats::Seats;
 use crate::shard::ShardMessage;
 use crate::tasks::Tasks;
-use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView};
+use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook};
 use crate::{grpc, heartbeats, leader, meta};
 
 /// Cheap to clone; all clones are the same server.
@@ -34,8 +36,9 @@ pub struct Control {
 
 struct Stop {
     seats: oneshot::Sender<()>,
-    pulse: oneshot::Sender<()>,
     given_back: oneshot::Receiver<()>,
+    pulse: oneshot::Sender<()>,
+    said_so: oneshot::Receiver<()>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,10 +60,22 @@ impl Control {
         store: Store,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
+        Self::start_with(Tasks::default(), config, server, coordinator, store, clock).await
+    }
+
+    /// `tasks` says in which process: a simulation has several in one.
+    pub async fn start_with(
+        tasks: Tasks,
+        config: ControlConfig,
+        server: ServerId,
+        coordinator: Arc<dyn Coordinator>,
+        store: Store,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StartError> {
         meta::agree(&coordinator, &store, config.ttl, &server.to_string(), clock.now())
             .await
             .map_err(StartError::Meta)?;
-        let info = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "addresses": config.addresses });
+        let info = peers::info(&config.addresses, None);
         let pulse = Pulse::start(coordinator.clone(), clock.clone(), keys::server(server), config.ttl, info)
             .await
             .map_err(StartError::Pulse)?;
@@ -72,13 +87,15 @@ impl Control {
             clock,
             nodes: Nodes::default(),
             sessions: Sessions::default(),
+            credentials: Credentials::default(),
             carrier: heartbeats::Carrier::default(),
             peers: Peers::default(),
             recorder: Default::default(),
             live: Live::default(),
             open: OpenRuns::default(),
             shards: Shards::default(),
-            tasks: Tasks::default(),
+            tasks,
+            late_results: Arc::new(Semaphore::new(gateway::LATE_RESULTS_MAX)),
             leader: AtomicBool::new(false),
             coordinator_health: HealthMark::new("coordinator"),
             store_health: HealthMark::new("store"),
@@ -86,13 +103,22 @@ impl Control {
             store,
         });
         context.nodes.known(context.store.list_nodes().await.map_err(StartError::Store)?);
+        context.credentials.are(context.store.list_credentials().await.map_err(StartError::Store)?);
         let (stop_seats, seats_stopped) = oneshot::channel();
         let (stop_pulse, pulse_stopped) = oneshot::channel();
         let (first, looked) = oneshot::channel();
         let (done, given_back) = oneshot::channel();
         let spawn =
             |name, future: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| context.tasks.spawn(name, future);
-        spawn("heartbeat", Box::pin(keep_pulse(pulse, pulse_stopped)));
+        let (last_beat, said_so) = oneshot::channel();
+        let shared = context.clone();
+        spawn(
+            "heartbeat",
+            Box::pin(async move {
+                keep_pulse(shared, pulse, pulse_stopped).await;
+                let _ = last_beat.send(());
+            }),
+        );
         let shared = context.clone();
         spawn("recorder", Box::pin(async move { shared.recorder.write_all(&shared).await }));
         let shared = context.clone();
@@ -108,29 +134,30 @@ impl Control {
             }),
         );
         let _ = looked.await;
-        let stop = Stop { seats: stop_seats, pulse: stop_pulse, given_back };
+        let stop = Stop { seats: stop_seats, given_back, pulse: stop_pulse, said_so };
         Ok(Self { context, feed, stop: Arc::new(Mutex::new(Some(stop))) })
     }
 
-    /// The session of an agent in this process.
+    /// The session of an agent in this process, which needs no credential.
     pub fn connect_local(&self, orders: mpsc::Sender<ToAgent>, reports: mpsc::Receiver<FromAgent>) {
         let context = self.context.clone();
         self.context.tasks.spawn("local agent", async move {
-            if let Err(refused) = gateway::serve(context, ReceiverStream::new(reports), orders).await {
+            let mut reports = ReceiverStream::new(reports);
+            let session = async {
+                let visitor = gateway::greet(&context, &mut reports, Door::SameProcess).await?;
+                gateway::serve(context.clone(), visitor, reports, orders).await
+            };
+            if let Err(refused) = session.await {
                 tracing::error!("the agent of this process was not admitted: {refused}");
             }
         });
     }
 
     /// Serves agents of other processes.
-    pub fn serve_agents(&self, listener: tokio::net::TcpListener) {
-        let service = grpc::SessionService::server(self.context.clone());
+    pub fn serve_agents(&self, listener: tokio::net::TcpListener, identity: ServerIdentity) {
+        let serving = grpc::serve(self.context.clone(), listener, identity);
         self.context.tasks.spawn("agent listener", async move {
-            let server = tonic::transport::Server::builder()
-                .http2_keepalive_interval(Some(std::time::Duration::from_secs(5)))
-                .http2_keepalive_timeout(Some(std::time::Duration::from_secs(5)))
-                .add_service(service);
-            if let Err(cause) = server.serve_with_incoming(TcpListenerStream::new(listener)).await {
+            if let Err(cause) = serving.await {
                 tracing::error!("the listener for agents ended: {}", crate::chain(&cause));
             }
         });
@@ -214,6 +241,19 @@ impl Control {
         }
     }
 
+    /// What the owner of a job's shard knows of it at an instant; None: it does not have the job.
+    pub async fn explain(&self, job: JobId, at: Timestamp) -> Result<Option<Outlook>, ControlError> {
+        let ask = || self.ask(job.shard(), |reply| ShardMessage::Explain(job, at, reply));
+        match ask().await? {
+            // It may have been saved a moment ago through another server.
+            None => {
+                self.feed.changes().await;
+                ask().await
+            }
+            known => Ok(known),
+        }
+    }
+
     pub async fn kill_run(&self, run: RunId, by: &str) -> Result<KillAnswer, ControlError> {
         if let Some(open) = self.context.open.get(run) {
             return self.ask(open.job.shard(), |reply| ShardMessage::KillRun(run, by.to_owned(), reply)).await;
@@ -245,6 +285,11 @@ impl Control {
         others.map(|server| server.api).filter(|api| !api.is_empty()).collect()
     }
 
+    /// Where agents reach the servers that live.
+    pub fn addresses_for_agents(&self) -> Vec<String> {
+        self.context.peers.for_agents().addresses
+    }
+
     pub fn node_is_connected(&self, node: NodeId) -> bool {
         self.context.nodes.incarnation(node).is_some()
     }
@@ -274,14 +319,17 @@ impl Control {
         let _ = stop.seats.send(());
         let _ = stop.given_back.await;
         let _ = stop.pulse.send(());
+        // As long as its heartbeat says nothing of it, the others count it among those that share the shards.
+        let _ = stop.said_so.await;
     }
 }
 
 /// A refused heartbeat means that others hold this server dead and may have taken its shards: the one safe thing is to end at
 /// once and begin again under a new id. Its commits are refused already; its agents' runs go on.
-async fn keep_pulse(mut pulse: Pulse, stopped: oneshot::Receiver<()>) {
+async fn keep_pulse(context: Arc<Context>, mut pulse: Pulse, stopped: oneshot::Receiver<()>) {
+    let info = || peers::info(&context.config.addresses, context.own_clock_off_ms());
     let dead = tokio::select! {
-        dead = pulse.keep() => dead,
+        dead = pulse.keep(info) => dead,
         _ = stopped => {
             if let Err(cause) = pulse.stop().await {
                 tracing::warn!("the last heartbeat was not written: {}", crate::chain(&cause));
@@ -290,5 +338,5 @@ async fn keep_pulse(mut pulse: Pulse, stopped: oneshot::Receiver<()>) {
         }
     };
     tracing::error!("{}; the process ends, so that it is started again under a new id", crate::chain(&dead));
-    std::process::exit(70);
+    context.tasks.exit_process(70);
 }

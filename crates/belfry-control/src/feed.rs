@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_coord::keys;
+use belfry_core::place::LastNode;
 use belfry_core::{JobId, ShardId, Timestamp};
 use belfry_store::{JobChange, RawJob, StoreError};
 use tokio::sync::{mpsc, oneshot};
@@ -56,9 +57,11 @@ async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
     let mut seen_seq = None;
     // Hints only: the look every 10 s finds what a broken watch does not tell.
     let mut hints = context.coordinator.watch(keys::CHANGED).await.ok();
+    let mut next = None;
     loop {
         let request = tokio::select! {
-            request = requests.recv() => match request {
+            biased;
+            request = async { match next.take() { Some(request) => Some(request), None => requests.recv().await } } => match request {
                 Some(request) => Some(request),
                 None => return,
             },
@@ -75,8 +78,14 @@ async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
         };
         if shards.is_empty() {
             // Everyone who waits now is served by one look.
-            while let Ok(Request::Changes(done)) = requests.try_recv() {
-                waiting.push(done);
+            while next.is_none()
+                && let Ok(request) = requests.try_recv()
+            {
+                match request {
+                    Request::Changes(done) => waiting.push(done),
+                    // Has its turn after this look.
+                    Request::Load(..) => next = Some(request),
+                }
             }
         }
         let result = async {
@@ -127,8 +136,13 @@ async fn load(context: &Context, shards: &[ShardId]) -> Result<u64, StoreError> 
                 last_ends.insert(job.id, end);
             }
         }
+        let sticky: Vec<JobId> =
+            jobs.iter().filter(|job| job.document.contains("\"sticky\"")).map(|job| job.id).collect();
+        let last_nodes = context.store.last_nodes(&sticky).await?;
+        let last_nodes =
+            last_nodes.into_iter().map(|(job, (node, planned))| (job, LastNode { node, planned })).collect();
         if let Some(inbox) = context.shards.inbox(shard) {
-            let _ = inbox.send(ShardMessage::Load { jobs, last_ends }).await;
+            let _ = inbox.send(ShardMessage::Load { jobs, last_ends, last_nodes }).await;
         }
     }
     Ok(seq)
@@ -166,12 +180,22 @@ pub async fn bring_nodes(context: &Context) {
         Ok(records) => {
             context.nodes.known(records.clone());
             for view in context.nodes.views() {
+                if records.iter().any(|record| record.id == view.id) {
+                    continue;
+                }
                 // A connected one may be unknown to the store only because that was away when it came.
-                if !view.connected && !records.iter().any(|record| record.id == view.id) {
+                let known = context.store.node(view.id).await;
+                if known.is_ok_and(|record| record.is_some_and(|record| record.removed_at.is_some())) {
+                    context.sessions.expel(view.id);
+                }
+                if !view.connected {
                     context.nodes.removed(view.id);
                 }
             }
             context.nodes.described(&records);
+            if let Ok(credentials) = context.store.list_credentials().await {
+                context.credentials.are(credentials);
+            }
         }
         Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
     }

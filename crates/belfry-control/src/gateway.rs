@@ -6,22 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use belfry_core::run::{Ended as EndedFacts, Event, Outcome, OutputFacts, Usage};
+use belfry_core::attempt::Attempt;
+use belfry_core::run::{Ended as EndedFacts, Event, Outcome, OutputFacts, RunState, Usage};
 use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
 use belfry_proto::session::{self, FromAgent, Hello, ToAgent, from_agent};
-use belfry_store::{NodeRecord, OutputChunk, Stream};
+use belfry_store::{NodeRecord, OutputChunk, StoreError, Stream};
 use futures_util::{Stream as Incoming, StreamExt};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::context::Context;
 use crate::heartbeats::{Beat, Registered};
+use crate::joins::{self, NotLetIn};
 use crate::nodes::Arrival;
 use crate::shard::{NodeReport, ShardMessage};
 
 /// Orders that may wait for a slow agent; the ones beyond it are sent again by the shards.
 pub const ORDERS_WAITING_MAX: usize = 32_768;
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// Results of runs that this server does not own and that wait for the store.
+pub const LATE_RESULTS_MAX: usize = 1_000;
 const CLOCK_ASKED_EVERY: Duration = Duration::from_secs(10);
 
 /// Connected agents by node. An agent may have several sessions for a while, or when it knows this server by two addresses: the
@@ -37,6 +42,7 @@ struct Session {
     number: u64,
     incarnation: Incarnation,
     orders: mpsc::Sender<ToAgent>,
+    expelled: CancellationToken,
     /// What the agent had when it said hello, for shards that are loaded later.
     report: Arc<NodeReport>,
 }
@@ -81,14 +87,20 @@ impl Sessions {
         self.lock().values().filter_map(|sessions| sessions.last()).map(|session| session.report.clone()).collect()
     }
 
-    fn open(&self, report: Arc<NodeReport>, orders: mpsc::Sender<ToAgent>) -> u64 {
+    fn open(&self, report: Arc<NodeReport>, orders: mpsc::Sender<ToAgent>) -> (u64, CancellationToken) {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let mut sessions = self.lock();
         let of_node = sessions.entry(report.node).or_default();
         // What another incarnation has opened tells nothing any more.
         of_node.retain(|session| session.incarnation == report.incarnation);
-        of_node.push(Session { number, incarnation: report.incarnation, orders, report });
-        number
+        let expelled = CancellationToken::new();
+        of_node.push(Session { number, incarnation: report.incarnation, orders, expelled: expelled.clone(), report });
+        (number, expelled)
+    }
+
+    /// A removed node has no session any more.
+    pub fn expel(&self, node: NodeId) {
+        self.lock().get(&node).into_iter().flatten().for_each(|session| session.expelled.cancel());
     }
 
     /// True if the node has no session any more.
@@ -116,68 +128,94 @@ pub enum SessionRefused {
     NoHello,
     #[error("hello: {0}")]
     BadHello(String),
-    #[error("the agent's credential is not accepted; give it the one that `belfry server` shows")]
-    Credential,
-    #[error("node {0} was removed; let it join again")]
-    Removed(NodeId),
+    #[error(transparent)]
+    NotLetIn(#[from] NotLetIn),
     #[error("the coordinator or the store does not answer")]
     NotNow,
 }
 
-/// Serves one agent until its stream ends. The stream and the orders may be a channel in this process or gRPC. An agent whose
-/// heartbeat was refused says hello again on the same stream, as a new incarnation.
-pub async fn serve(
-    context: Arc<Context>,
-    incoming: impl Incoming<Item = FromAgent> + Send,
-    orders: mpsc::Sender<ToAgent>,
-) -> Result<(), SessionRefused> {
-    let mut incoming = std::pin::pin!(incoming);
+/// Where an agent comes in. Only the one of this process needs no credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    SameProcess,
+    Network,
+}
+
+/// An agent that has introduced itself and may come in.
+pub struct Visitor {
+    hello: Hello,
+    report: Arc<NodeReport>,
+    door: Door,
+}
+
+/// Reads the first message of an agent and decides whether it may come in.
+pub async fn greet(
+    context: &Context,
+    incoming: &mut (impl Incoming<Item = FromAgent> + Unpin),
+    door: Door,
+) -> Result<Visitor, SessionRefused> {
     let first = tokio::time::timeout(HELLO_WITHIN, incoming.next()).await.ok().flatten();
-    let Some(from_agent::Message::Hello(mut hello)) = first.and_then(|m| m.message) else {
+    let Some(from_agent::Message::Hello(hello)) = first.and_then(|m| m.message) else {
         return Err(SessionRefused::NoHello);
     };
+    admit(context, hello, door).await
+}
+
+/// Serves one agent until its stream ends, or the node is removed. The stream and the orders may be a channel in this process or gRPC.
+/// An agent whose heartbeat was refused says hello again on the same stream, as a new incarnation.
+pub async fn serve(
+    context: Arc<Context>,
+    mut visitor: Visitor,
+    mut incoming: impl Incoming<Item = FromAgent> + Send + Unpin,
+    orders: mpsc::Sender<ToAgent>,
+) -> Result<(), SessionRefused> {
+    let door = visitor.door;
     loop {
-        let report = Arc::new(admit(&context, &hello)?);
-        let Some(number) = welcome(&context, &hello, &report, &orders).await? else {
-            match refuse_heartbeats(&mut incoming, &orders).await {
-                Some(next) => hello = next,
-                None => return Ok(()),
+        let Visitor { hello, report, .. } = &visitor;
+        let next = match welcome(&context, hello, report, &orders).await? {
+            None => refuse_heartbeats(&mut incoming, &orders).await,
+            Some((number, expelled)) => {
+                let mut talk = Conversation { context: &context, report, orders: orders.clone(), clock_asked: None };
+                let again = tokio::select! {
+                    again = talk.until_hello(&mut incoming) => again,
+                    () = expelled.cancelled() => None,
+                };
+                if context.sessions.close(report.node, number) {
+                    context.nodes.left(report.node, report.incarnation);
+                    info!(node = %hello.name, "node disconnected");
+                }
+                again
             }
-            continue;
         };
-        let mut talk = Conversation { context: &context, report: &report, orders: orders.clone(), clock_asked: None };
-        let again = talk.until_hello(&mut incoming).await;
-        if context.sessions.close(report.node, number) {
-            context.nodes.left(report.node, report.incarnation);
-            info!(node = %hello.name, "node disconnected");
-        }
-        match again {
-            Some(next) => hello = next,
+        match next {
+            Some(hello) => visitor = admit(&context, hello, door).await?,
             None => return Ok(()),
         }
     }
 }
 
-/// The number of the session. None: the incarnation is dead, and gets no session before it says hello as a new one.
+/// The number of the session, and what ends it from this side. None: the incarnation is dead, and gets no session before it says hello
+/// as a new one.
 async fn welcome(
     context: &Context,
     hello: &Hello,
     report: &Arc<NodeReport>,
     orders: &mpsc::Sender<ToAgent>,
-) -> Result<Option<u64>, SessionRefused> {
+) -> Result<Option<(u64, CancellationToken)>, SessionRefused> {
     let ttl_ms = context.config.ttl.as_millis() as u64;
     let Some(record) = register(context, hello, report).await? else {
         info!(node = %hello.name, "the node was held dead; it has to join as a new incarnation");
         let _ = orders.send(session::Welcome { server: context.server.to_string(), ttl_ms }.into()).await;
         return Ok(None);
     };
-    let number = context.sessions.open(report.clone(), orders.clone());
+    let opened = context.sessions.open(report.clone(), orders.clone());
     context.nodes.arrived(Arrival {
         record,
         incarnation: report.incarnation,
         runs_as: hello.runs_as.clone(),
         slots: hello.slots,
-        load: hello.running.len() as u32,
+        live: hello.live.unwrap_or(hello.running.len() as u32),
+        running: report.running.iter().map(|(run, _)| *run).collect(),
         at: context.now(),
     });
     let _ = orders.send(session::Welcome { server: context.server.to_string(), ttl_ms }.into()).await;
@@ -187,7 +225,7 @@ async fn welcome(
     for (_, inbox) in context.shards.all() {
         let _ = inbox.send(ShardMessage::NodeArrived(report.clone())).await;
     }
-    Ok(Some(number))
+    Ok(Some(opened))
 }
 
 /// Answers each heartbeat of a dead incarnation, which so learns that it is one, until it says hello again. None: the stream has ended.
@@ -207,26 +245,28 @@ async fn refuse_heartbeats(
             | from_agent::Message::Started(_)
             | from_agent::Message::Output(_)
             | from_agent::Message::Ended(_)
-            | from_agent::Message::Clock(_) => {}
+            | from_agent::Message::Clock(_)
+            | from_agent::Message::Load(_) => {}
         }
     }
 }
 
-fn admit(context: &Context, hello: &Hello) -> Result<NodeReport, SessionRefused> {
-    if context.config.agent_credential.as_ref().is_some_and(|credential| *credential != hello.credential) {
-        return Err(SessionRefused::Credential);
-    }
+async fn admit(context: &Context, hello: Hello, door: Door) -> Result<Visitor, SessionRefused> {
     let bad = |what: &str| SessionRefused::BadHello(format!("{what} cannot be read"));
     let keys = |keys: &[session::RunKey]| -> Result<HashSet<(RunId, u32)>, SessionRefused> {
         keys.iter().map(|key| key.run.parse().map(|run| (run, key.attempt)).map_err(|_| bad("a run id"))).collect()
     };
-    Ok(NodeReport {
+    let report = Arc::new(NodeReport {
         node: hello.node.parse().map_err(|_| bad("the node id"))?,
         name: hello.name.clone(),
         incarnation: Incarnation(hello.incarnation),
         running: keys(&hello.running)?,
         finished: keys(&hello.finished)?,
-    })
+    });
+    if door == Door::Network {
+        joins::check(context, report.node, &hello.credential).await?;
+    }
+    Ok(Visitor { hello, report, door })
 }
 
 /// The heartbeat key names the new incarnation before anyone is told of it: from then on the old one is gone for everybody.
@@ -257,7 +297,7 @@ async fn register(context: &Context, hello: &Hello, report: &NodeReport) -> Resu
         Err(cause) => Err(cause),
     };
     match saved {
-        Ok(Some(record)) if record.removed_at.is_some() => Err(SessionRefused::Removed(report.node)),
+        Ok(Some(record)) if record.removed_at.is_some() => Err(NotLetIn::Removed(report.node).into()),
         Ok(record) => Ok(Some(record.unwrap_or(said))),
         Err(cause) => {
             // Firing never waits for the store: the node works with what it says of itself.
@@ -304,12 +344,17 @@ impl Conversation<'_> {
             }
             from_agent::Message::Taken(taken) => {
                 let refused = (!taken.refused.is_empty()).then_some(taken.refused);
+                if let Some((run, _)) = parse(taken.key.clone()) {
+                    self.context.nodes.answered(self.report.node, run, refused.is_none(), taken.live);
+                }
                 self.to_shard(taken.key, |run, attempt| ShardMessage::Taken { run, attempt, refused }).await;
             }
             from_agent::Message::Started(started) => {
                 let at = instant(started.at_ms);
+                let from = self.report.node;
                 self.to_shard(started.key, |run, attempt| ShardMessage::Happened {
                     run,
+                    from,
                     event: Event::Started { at, attempt },
                 })
                 .await;
@@ -317,6 +362,7 @@ impl Conversation<'_> {
             from_agent::Message::Output(chunk) => self.output(chunk),
             from_agent::Message::Ended(ended) => self.ended(ended).await,
             from_agent::Message::Clock(answer) => self.clock_answered(&answer),
+            from_agent::Message::Load(load) => self.context.nodes.told_load(self.report.node, load.live),
         }
     }
 
@@ -355,30 +401,30 @@ impl Conversation<'_> {
             warn!(%run, node = %self.report.name, "a result with an unknown outcome is ignored; is the agent newer than this server?");
             return;
         };
-        let event = Event::Ended(facts);
         if let Some(open) = self.context.open.get(run)
             && let Some(inbox) = self.context.shards.inbox(open.job.shard())
         {
-            let _ = inbox.send(ShardMessage::Happened { run, event }).await;
+            self.context.nodes.ended(self.report.node, run);
+            let event = Event::Ended(facts);
+            let _ = inbox.send(ShardMessage::Happened { run, from: self.report.node, event }).await;
             return;
         }
-        self.late(run, attempt, event).await;
-    }
-
-    /// A result of a run that is closed: it corrects `lost`, or the agent only missed that it was stored. A run that the store
-    /// does not know belongs to a shard that another server owns, or will own; nothing is acknowledged then.
-    async fn late(&self, run: RunId, attempt: u32, event: Event) {
-        match self.context.store.run(run).await {
-            Ok(Some(mut known)) => match known.on(event) {
-                Ok(()) => self.context.recorder.run(known),
-                Err(_) => {
-                    let keys = vec![session::RunKey { run: run.to_string(), attempt }];
-                    let _ = self.orders.try_send(session::Stored { keys }.into());
-                }
-            },
-            Ok(None) => {}
-            Err(cause) => self.context.store_health.away(self.context.now(), crate::chain(&cause)),
-        }
+        let late = Late {
+            context: self.context.clone(),
+            node: self.report.node,
+            node_name: self.report.name.clone(),
+            orders: self.orders.clone(),
+        };
+        // Beyond the bound it is not heard: the agent keeps it, and says it again.
+        let Ok(place) = self.context.late_results.clone().try_acquire_owned() else { return };
+        // It waits for the store, and the agent's heartbeats must not.
+        self.context.tasks.spawn("result of a run that is not owned here", async move {
+            let _until_done = place;
+            if let Err(cause) = late.ended(run, facts).await {
+                // The agent says it again.
+                late.context.store_health.away(late.context.now(), crate::chain(&cause));
+            }
+        });
     }
 
     fn ask_clock(&mut self) {
@@ -403,6 +449,42 @@ impl Conversation<'_> {
             self.context.config.max_clock_skew.as_millis() as i64,
         );
         self.clock_asked = Some((token, asked, asked_at));
+    }
+}
+
+/// A result of a run that this server does not own.
+struct Late {
+    context: Arc<Context>,
+    node: NodeId,
+    node_name: String,
+    orders: mpsc::Sender<ToAgent>,
+}
+
+impl Late {
+    /// Of a run that is closed it corrects `lost`, or the agent only missed that it was stored. What another server owns is put where
+    /// its owner finds it, who alone knows whether another attempt follows. A run that the store does not know belongs to a shard
+    /// that another server owns, or will own; nothing is acknowledged then.
+    async fn ended(&self, run: RunId, ended: EndedFacts) -> Result<(), StoreError> {
+        let store = &self.context.store;
+        let attempt = ended.attempt;
+        let Some(known) = store.run(run).await? else { return Ok(()) };
+        if !known.state.is_ended() || attempt < known.attempt {
+            let mut row = Attempt::ended(&known, &ended);
+            row.node = Some(self.node);
+            row.node_name = Some(self.node_name.clone());
+            // With it the output is complete.
+            self.context.recorder.flushed().await;
+            store.record_attempts(&[row]).await?;
+        }
+        // Read again: its owner may have given it up meanwhile. It looks for this row after that, so one of the two sees the other.
+        let Some(mut known) = store.run(run).await? else { return Ok(()) };
+        if known.state == RunState::Lost && known.on(Event::Ended(ended)).is_ok() {
+            self.context.recorder.run(known);
+        } else {
+            let keys = vec![session::RunKey { run: run.to_string(), attempt }];
+            let _ = self.orders.try_send(session::Stored { keys }.into());
+        }
+        Ok(())
     }
 }
 
@@ -433,6 +515,7 @@ fn ended_facts(ended: session::Ended, attempt: u32) -> Option<EndedFacts> {
         ended_at: instant(ended.ended_at_ms),
         exit_code: ended.exit_code,
         signal: ended.signal,
+        abandoned: ended.abandoned,
         usage: Usage { cpu_ms: ended.cpu_ms, max_rss_bytes: ended.max_rss_bytes, left_behind: ended.left_behind },
         output: OutputFacts { bytes: ended.output_bytes, dropped_bytes: ended.dropped_bytes },
     })

@@ -15,6 +15,7 @@ use crate::shard::NodeReport;
 /// Heartbeats that come within this go into one commit.
 const GATHER: Duration = Duration::from_millis(20);
 const REGISTER_TRIES: u32 = 5;
+const COMMIT_TRIES: u32 = 4;
 
 /// A heartbeat on its way. The agent's trust counts from its own send, so a late commit costs trust, never safety.
 pub struct Beat {
@@ -97,10 +98,55 @@ pub async fn carry_all(context: &Context) {
     }
 }
 
+/// A node's key moves on when another server carries its beat or registers it. What is known here is then read anew and the commit
+/// made again: nodes that change their carrier keep neither each other nor all the rest waiting until they are held dead.
 async fn commit(context: &Context, beats: &[Beat]) {
-    let mut guards = Vec::with_capacity(beats.len());
-    let mut writes = Vec::with_capacity(beats.len());
-    let mut carried = Vec::with_capacity(beats.len());
+    let mut beats: Vec<&Beat> = beats.iter().collect();
+    for attempt in 0..COMMIT_TRIES {
+        let carried = compose(context, &beats);
+        if carried.writes.is_empty() {
+            return;
+        }
+        match context.coordinator.commit(carried.guards, carried.writes).await {
+            Ok(Commit::Applied(version)) => {
+                context.coordinator_health.ok();
+                for (beat, count) in carried.beats {
+                    context.carrier.versions().insert(beat.node, (beat.incarnation, version, count));
+                    answer(beat, true);
+                }
+                return;
+            }
+            Ok(Commit::Conflict { key }) => {
+                beats.clear();
+                for (beat, _) in carried.beats {
+                    // Where one has moved on there may be many, as when a server has stopped.
+                    let in_question = attempt > 0 || keys::node(beat.node) == key;
+                    if !in_question || look(context, beat).await {
+                        beats.push(beat);
+                    }
+                }
+            }
+            Err(cause) if cause.outcome_unknown() => {
+                for (beat, _) in carried.beats {
+                    look(context, beat).await;
+                }
+                return;
+            }
+            Err(cause) => return context.coordinator_health.away(context.now(), &cause),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Carried<'a> {
+    guards: Vec<Guard>,
+    writes: Vec<Write>,
+    beats: Vec<(&'a Beat, u64)>,
+}
+
+/// Who is known to be dead is told so.
+fn compose<'a>(context: &Context, beats: &[&'a Beat]) -> Carried<'a> {
+    let mut carried = Carried::default();
     for beat in beats {
         let known = context.carrier.versions().get(&beat.node).copied();
         match known {
@@ -112,46 +158,31 @@ async fn commit(context: &Context, beats: &[Beat]) {
                 };
                 let Ok(value) = record.encode() else { continue };
                 let key = keys::node(beat.node);
-                guards.push(Guard::At(key.clone(), version));
-                writes.push(Write::Put(key, value));
-                carried.push((beat, count + 1));
+                carried.guards.push(Guard::At(key.clone(), version));
+                carried.writes.push(Write::Put(key, value));
+                carried.beats.push((beat, count + 1));
             }
             // Another incarnation of this node has registered, or it was marked lost.
             Some(_) | None => answer(beat, false),
         }
     }
-    if writes.is_empty() {
-        return;
-    }
-    match context.coordinator.commit(guards, writes).await {
-        Ok(Commit::Applied(version)) => {
-            context.coordinator_health.ok();
-            for (beat, count) in carried {
-                context.carrier.versions().insert(beat.node, (beat.incarnation, version, count));
-                answer(beat, true);
-            }
-        }
-        Ok(Commit::Conflict { key }) => {
-            // One of them is not as it was: look at it, and let the others go with the next beat.
-            if let Some((beat, _)) = carried.iter().find(|(beat, _)| keys::node(beat.node) == key) {
-                look(context, beat).await;
-            }
-        }
-        Err(cause) if cause.outcome_unknown() => {
-            for (beat, _) in carried {
-                look(context, beat).await;
-            }
-        }
-        Err(cause) => context.coordinator_health.away(context.now(), &cause),
-    }
+    carried
 }
 
-/// Learns what the key is now: a beat of ours that was applied after all, or somebody's word that this incarnation is dead.
-async fn look(context: &Context, beat: &Beat) {
+/// Learns what the key is now: a beat of ours that was applied after all, or one that another server carried. False: somebody's word
+/// that this incarnation is dead, which it was told.
+async fn look(context: &Context, beat: &Beat) -> bool {
     let entry = match context.coordinator.get(&keys::node(beat.node)).await {
         Ok(entry) => entry,
-        Err(cause) => return context.coordinator_health.away(context.now(), &cause),
+        Err(cause) => {
+            context.coordinator_health.away(context.now(), &cause);
+            return true;
+        }
     };
+    let known = context.carrier.versions().get(&beat.node).copied();
+    if entry.as_ref().zip(known).is_some_and(|(entry, (_, version, _))| entry.version < version) {
+        return true; // a read that is older than what is known says nothing
+    }
     let heartbeat = entry.as_ref().and_then(|entry| Heartbeat::decode(entry).ok());
     let same = heartbeat.as_ref().is_some_and(|heartbeat| {
         heartbeat.life == Life::Beating
@@ -160,10 +191,12 @@ async fn look(context: &Context, beat: &Beat) {
     match (entry, heartbeat) {
         (Some(entry), Some(heartbeat)) if same => {
             context.carrier.versions().insert(beat.node, (beat.incarnation, entry.version, heartbeat.beat));
+            true
         }
         _ => {
             context.carrier.versions().remove(&beat.node);
             answer(beat, false);
+            false
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use belfry_core::job::{JobDocument, Misfire, Overlap};
+use belfry_core::job::{JobDocument, Misfire, Overlap, Placement, Retry};
 use belfry_core::schedule::{Schedule, jitter_for};
 use belfry_core::{Job, JobId, Timestamp};
 use belfry_store::RawJob;
@@ -18,6 +18,9 @@ pub struct JobSlot {
     pub schedule: Schedule,
     pub misfire: Misfire,
     pub overlap: Overlap,
+    pub retry: Option<Box<Retry>>,
+    /// Its work has ended where it runs before it may start elsewhere.
+    pub exclusive: bool,
     pub enabled: bool,
     seed: u64,
     jitter_ms: u32,
@@ -84,6 +87,11 @@ impl JobTable {
 
     pub fn get(&self, id: JobId) -> Option<&JobSlot> {
         self.by_id.get(&id).and_then(|index| self.slots[*index as usize].as_ref())
+    }
+
+    pub fn is_sticky(&self, id: JobId) -> bool {
+        let document = self.get(id).and_then(|slot| slot.document().ok());
+        document.is_some_and(|document| matches!(document.placement, Placement::Sticky(_)))
     }
 
     /// Ids of the jobs that fire a delay after their last run ended.
@@ -220,6 +228,8 @@ fn slot(
         schedule,
         misfire: document.misfire,
         overlap: document.overlap,
+        retry: document.retry.clone().map(Box::new),
+        exclusive: document.is_exclusive(),
         enabled: document.enabled,
         jitter_ms: document.jitter.map_or(0, |jitter| jitter.get().as_millis() as u32),
         counts_from,
@@ -280,6 +290,11 @@ mod tests {
         }
         let ids: Vec<_> = drain(&mut table, "2026-01-01T00:01:00Z").into_iter().map(|(_, id)| id).collect();
         assert_eq!(ids, [6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn planted_bugs_are_caught() {
+        belfry_testkit::planted::are_caught_in("belfry-control/lib");
     }
 
     #[test]

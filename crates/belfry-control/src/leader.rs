@@ -6,16 +6,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use belfry_coord::observer::mark_lost;
-use belfry_coord::{Commit, CoordError, Heartbeat, Observer, keys};
-use belfry_core::Incarnation;
+use belfry_coord::{Commit, CoordError, Entry, Heartbeat, Life, Observer, keys};
+use belfry_core::{Incarnation, NodeId};
 use belfry_store::RetentionRules;
 use tracing::warn;
 
 use crate::context::Context;
 use crate::shard::ShardMessage;
 
+/// However long the TTL is: a lost node is noticed this soon after it, also by those who only hear of the mark.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-const TIDY_EVERY: Duration = Duration::from_secs(300);
+const TIDY_EVERY: Duration = Duration::from_secs(2);
 const FORGET_EVERY: Duration = Duration::from_secs(30);
 /// Runs removed in one transaction.
 const PRUNE_BATCH: usize = 500;
@@ -23,7 +25,7 @@ const PRUNE_BATCH: usize = 500;
 /// Never ends.
 pub async fn chores(context: Arc<Context>) {
     let mut nodes = Observer::new(context.config.ttl);
-    let mut look = tokio::time::interval(context.config.ttl / 4);
+    let mut look = tokio::time::interval((context.config.ttl / 4).min(LOOK_AT_LEAST_EVERY));
     let mut prune = tokio::time::interval(PRUNE_EVERY);
     let mut tidy = tokio::time::interval(TIDY_EVERY);
     let mut forget = tokio::time::interval(FORGET_EVERY);
@@ -49,22 +51,29 @@ async fn rescue(context: &Context, nodes: &mut Observer) -> Result<(), CoordErro
     nodes.observe(&entries, boottime);
     if context.leader.load(Ordering::Relaxed) {
         for (key, version) in nodes.stood_still(boottime) {
-            if let Commit::Applied(_) = mark_lost(&*context.coordinator, &key, version).await? {
-                warn!("{key} was silent for {:?} and is marked lost", context.config.ttl);
+            if let Commit::Applied(_) = mark_lost(&*context.coordinator, &key, version).await?
+                && let Some((_, node, incarnation)) = entries.iter().find(|entry| entry.key == key).and_then(read)
+            {
+                let ttl = context.config.ttl;
+                warn!("what was silent for {ttl:?} is marked lost: node {node}, incarnation {incarnation}");
             }
         }
     }
-    for entry in context.coordinator.list(keys::NODES).await? {
-        let Ok(heartbeat) = Heartbeat::decode(&entry) else { continue };
-        let node = entry.key.strip_prefix(keys::NODES).and_then(|id| id.parse().ok());
-        let incarnation = heartbeat.info.get("incarnation").and_then(serde_json::Value::as_u64).map(Incarnation);
-        if let (belfry_coord::Life::Lost, Some(node), Some(incarnation)) = (heartbeat.life, node, incarnation) {
+    for (life, node, incarnation) in context.coordinator.list(keys::NODES).await?.iter().filter_map(read) {
+        if life == Life::Lost {
             for (_, inbox) in context.shards.all() {
                 let _ = inbox.send(ShardMessage::NodeLost(node, incarnation)).await;
             }
         }
     }
     Ok(())
+}
+
+fn read(entry: &Entry) -> Option<(Life, NodeId, Incarnation)> {
+    let heartbeat = Heartbeat::decode(entry).ok()?;
+    let node = entry.key.strip_prefix(keys::NODES)?.parse().ok()?;
+    let incarnation = heartbeat.info.get("incarnation").and_then(serde_json::Value::as_u64)?;
+    Some((heartbeat.life, node, Incarnation(incarnation)))
 }
 
 async fn tidy_up(context: &Context) {

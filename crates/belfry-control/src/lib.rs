@@ -10,6 +10,7 @@ mod gateway;
 mod grpc;
 mod heartbeats;
 mod job_table;
+mod joins;
 mod leader;
 mod live;
 mod meta;
@@ -25,10 +26,11 @@ mod view;
 pub use context::{Addresses, ControlConfig};
 pub use control::{Control, StartError};
 pub use error::ControlError;
+pub use grpc::ServerIdentity;
 pub use live::{Followed, Live, LiveChunk, LiveEvent};
 pub use meta::Disagreement;
-pub use tasks::Tasks;
-pub use view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, ServerView, ShardView};
+pub use tasks::{Host, Tasks};
+pub use view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, Outlook, ServerView, ShardView};
 
 /// An error with its causes, each once.
 pub fn chain(error: &dyn std::error::Error) -> String {

@@ -1,10 +1,11 @@
 //! The nodes as this server sees them: who is connected, with how much work. Placement reads it and books what it chose; the lock
-//! is held for the choice alone.
+//! is held for the choice alone. A node's load is what it says itself, from the orders of all servers, and what this server has
+//! ordered since.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use belfry_core::job::{Placement, Select};
-use belfry_core::place::{Candidate, Placed, place};
+use belfry_core::place::{Asked, Candidate, Decision, place};
 use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
 use belfry_store::NodeRecord;
 
@@ -24,6 +25,10 @@ pub struct Node {
     pub candidate: Candidate,
     /// As the agent was started; the store may say otherwise.
     own_slots: u32,
+    /// Runs that it has, as it said last.
+    told: u32,
+    /// Booked here, and it has not said that it has them.
+    awaited: HashSet<RunId>,
     pub version: String,
     pub runs_as: String,
     pub connected_since: Option<Timestamp>,
@@ -38,7 +43,9 @@ pub struct Arrival {
     pub incarnation: Incarnation,
     pub runs_as: String,
     pub slots: u32,
-    pub load: u32,
+    /// Runs that it has, and which of them are of this incarnation.
+    pub live: u32,
+    pub running: HashSet<RunId>,
     pub at: Timestamp,
 }
 
@@ -62,8 +69,12 @@ impl Nodes {
         let node = &mut board[index];
         node.own_slots = arrival.slots;
         node.describe(&arrival.record);
+        if node.candidate.incarnation != arrival.incarnation {
+            node.awaited.clear();
+        }
         node.candidate.incarnation = arrival.incarnation;
-        node.candidate.load = arrival.load;
+        node.awaited.retain(|run| !arrival.running.contains(run));
+        node.says(arrival.live);
         node.candidate.connected = true;
         node.runs_as = arrival.runs_as;
         node.connected_since = Some(arrival.at);
@@ -102,37 +113,63 @@ impl Nodes {
         });
     }
 
-    /// Chooses and books one run; [`Nodes::freed`] gives it back.
-    pub fn place(
-        &self,
-        select: &Select,
-        rule: Placement,
-        run: RunId,
-        wanted: Option<NodeId>,
-        not_on: &[(NodeId, Incarnation)],
-    ) -> Result<Bound, String> {
-        let mut board = self.lock();
-        let mut candidates: Vec<&mut Candidate> = board.iter_mut().map(|node| &mut node.candidate).collect();
-        match place(select, rule, run, wanted, not_on, &mut candidates) {
-            Placed::On(index) => {
-                let chosen = &mut *candidates[index];
-                chosen.load += 1;
-                Ok(Bound {
-                    node: chosen.id,
-                    node_name: chosen.name.clone(),
-                    incarnation: chosen.incarnation,
-                    attempt: 1,
-                })
-            }
-            Placed::Nowhere(unfit) => Err(Placed::why_nowhere(&unfit)),
-        }
+    /// Of the connected ones, against this server's clock.
+    pub fn clock_offsets_ms(&self) -> Vec<i64> {
+        let board = self.lock();
+        board.iter().filter(|node| node.candidate.connected).filter_map(|node| node.clock_offset_ms).collect()
     }
 
-    pub fn freed(&self, id: NodeId, incarnation: Incarnation) {
-        self.with(id, |node| {
-            if node.candidate.incarnation == incarnation {
-                node.candidate.load = node.candidate.load.saturating_sub(1);
+    /// Chooses and books one run until its node says that it has it; [`Nodes::void`] gives the place back.
+    pub fn place(&self, asked: &Asked<'_>) -> (Option<Bound>, Decision) {
+        let mut board = self.lock();
+        let mut candidates: Vec<&mut Candidate> = board.iter_mut().map(|node| &mut node.candidate).collect();
+        let (chosen, decision) = place(asked, &mut candidates);
+        let bound = chosen.map(|index| {
+            let node = &mut board[index];
+            node.awaited.insert(asked.run);
+            node.count();
+            Bound {
+                node: node.candidate.id,
+                node_name: node.candidate.name.clone(),
+                incarnation: node.candidate.incarnation,
+                attempt: 1,
             }
+        });
+        (bound, decision)
+    }
+
+    /// What [`Nodes::place`] would do now, without doing it: the name of the node, and why.
+    pub fn would_place(&self, asked: &Asked<'_>) -> (Option<String>, Decision) {
+        let mut copies: Vec<Candidate> = self.lock().iter().map(|node| node.candidate.clone()).collect();
+        let (chosen, decision) = place(asked, &mut copies.iter_mut().collect::<Vec<_>>());
+        (chosen.map(|index| copies[index].name.clone()), decision)
+    }
+
+    /// The node has answered an order. `live`: how many runs it has, if it says so.
+    pub fn answered(&self, id: NodeId, run: RunId, was_taken: bool, live: Option<u32>) {
+        self.with(id, |node| {
+            let is_new = node.awaited.remove(&run) && was_taken;
+            node.says(live.unwrap_or(node.told + u32::from(is_new)));
+        });
+    }
+
+    pub fn told_load(&self, id: NodeId, live: u32) {
+        self.with(id, |node| node.says(live));
+    }
+
+    /// The node has said that a run ended, and not yet how many it has since.
+    pub fn ended(&self, id: NodeId, run: RunId) {
+        self.with(id, |node| {
+            let was_counted = !node.awaited.remove(&run);
+            node.says(node.told.saturating_sub(u32::from(was_counted)));
+        });
+    }
+
+    /// The order will not go to this node, or needs no waiting for.
+    pub fn void(&self, id: NodeId, run: RunId) {
+        self.with(id, |node| {
+            node.awaited.remove(&run);
+            node.count();
         });
     }
 
@@ -179,6 +216,8 @@ impl Node {
                 credit: 0,
             },
             own_slots: 0,
+            told: 0,
+            awaited: HashSet::new(),
             version: String::new(),
             runs_as: String::new(),
             connected_since: None,
@@ -187,6 +226,15 @@ impl Node {
         };
         node.describe(record);
         node
+    }
+
+    fn says(&mut self, live: u32) {
+        self.told = live;
+        self.count();
+    }
+
+    fn count(&mut self) {
+        self.candidate.load = self.told.saturating_add(self.awaited.len() as u32);
     }
 
     fn describe(&mut self, record: &NodeRecord) {
@@ -218,5 +266,122 @@ impl Node {
             clock_offset_ms: self.clock_offset_ms,
             runs_as: self.runs_as.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use belfry_core::JobId;
+    use belfry_core::id::Slot;
+    use belfry_core::job::{Placement, Select};
+
+    use super::*;
+
+    fn arrive(nodes: &Nodes, weight: u32, live: u32, running: &[RunId]) -> NodeId {
+        let id = NodeId::from_u128(weight.into());
+        let record = NodeRecord {
+            id,
+            name: "n".into(),
+            labels: Default::default(),
+            weight,
+            slots: None,
+            draining: false,
+            excluded: false,
+            version: String::new(),
+            incarnation: Incarnation(1),
+            first_seen: Timestamp::MIN,
+            removed_at: None,
+        };
+        let (running, at) = (running.iter().copied().collect(), Timestamp::MIN);
+        nodes.arrived(Arrival {
+            record,
+            incarnation: Incarnation(1),
+            runs_as: String::new(),
+            slots: 9,
+            live,
+            running,
+            at,
+        });
+        id
+    }
+
+    fn book(nodes: &Nodes, job: JobId, second: i64) -> (RunId, Bound) {
+        let planned = Timestamp::from_second(second).unwrap();
+        let run = RunId::of(job, planned, Slot::Only);
+        let (select, rule) = (Select::default(), Placement::Weighted);
+        let asked =
+            Asked { job, run, planned, select: &select, rule, wanted: None, refused_by: &[], last: None, named_max: 3 };
+        (run, nodes.place(&asked).0.expect("a node"))
+    }
+
+    fn booked(nodes: &Nodes, second: i64) -> RunId {
+        book(nodes, JobId::from_u128(1), second).0
+    }
+
+    fn load(nodes: &Nodes) -> u32 {
+        nodes.views()[0].load
+    }
+
+    /// As three servers place that share sixteen shards: each goes round by itself, and hears of the others' runs only by what the
+    /// nodes say.
+    #[test]
+    fn ten_nodes_get_runs_in_proportion_to_their_weights_from_three_servers() {
+        const FIRES: i64 = 10_000;
+        let servers: Vec<Nodes> = (0..3).map(|_| Nodes::default()).collect();
+        for (nodes, weight) in servers.iter().flat_map(|nodes| (1..=10).map(move |weight| (nodes, weight))) {
+            arrive(nodes, weight, 0, &[]);
+        }
+        let mut placed = [0u32; 10];
+        for n in 0..FIRES {
+            // Each job fires but a few times.
+            let job = JobId::from_u128(n as u128 % 2_000);
+            let server = &servers[usize::from(job.shard().0) % servers.len()];
+            let (run, bound) = book(server, job, n / 2_000);
+            placed[bound.node.as_u128() as usize - 1] += 1;
+            server.answered(bound.node, run, true, Some(1));
+            for nodes in &servers {
+                nodes.told_load(bound.node, 0);
+            }
+        }
+        for (count, weight) in placed.iter().zip(1..) {
+            let share = f64::from(*count) * 55.0 / FIRES as f64 / f64::from(weight);
+            assert!((share - 1.0).abs() < 0.02, "weight {weight}: {share} of its share, {placed:?}");
+        }
+    }
+
+    #[test]
+    fn the_load_is_what_the_node_says_and_what_it_has_not_heard_of() {
+        let nodes = Nodes::default();
+        let id = arrive(&nodes, 1, 2, &[]);
+        let (a, b) = (booked(&nodes, 1), booked(&nodes, 2));
+        assert_eq!(load(&nodes), 4);
+        nodes.answered(id, a, true, Some(5)); // the other servers ordered two more
+        assert_eq!(load(&nodes), 6);
+        nodes.told_load(id, 3);
+        assert_eq!(load(&nodes), 4, "b is still on its way");
+        nodes.ended(id, a);
+        assert_eq!(load(&nodes), 3);
+        nodes.answered(id, b, false, Some(2));
+        assert_eq!(load(&nodes), 2);
+        nodes.void(id, b);
+        assert_eq!(load(&nodes), 2);
+    }
+
+    #[test]
+    fn what_other_servers_ordered_does_not_stay_for_ever() {
+        let nodes = Nodes::default();
+        let id = arrive(&nodes, 1, 7, &[]);
+        assert_eq!(load(&nodes), 7);
+        nodes.told_load(id, 0);
+        assert_eq!(load(&nodes), 0);
+        // A new session: what it took meanwhile is counted once.
+        let (a, b) = (booked(&nodes, 1), booked(&nodes, 2));
+        arrive(&nodes, 1, 1, &[a]);
+        assert_eq!(load(&nodes), 2);
+        // An agent that does not count is counted.
+        nodes.answered(id, b, true, None);
+        assert_eq!(load(&nodes), 2);
+        nodes.ended(id, b);
+        assert_eq!(load(&nodes), 1);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use belfry_core::attempt::Attempt;
 use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage, Verdict};
 use belfry_core::{Fence, Incarnation, JobId, NodeId, RunId, Timestamp, Version};
 use bytes::Bytes;
@@ -29,7 +30,8 @@ pub struct OpenRecord {
     pub claimed_at: i64,
     #[serde(rename = "t", default = "by_schedule", skip_serializing_if = "is_by_schedule")]
     pub trigger: Trigger,
-    /// None in the claim itself, where it follows from the key's own version and `step`.
+    /// None in the claim itself and in the commit that names the node of a later attempt, where it follows from the key's own
+    /// version and `step`.
     #[serde(rename = "f", default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
     /// Its place among the runs that one commit claims: several fires of one job may be among them, and fences grow per job.
@@ -41,6 +43,8 @@ pub struct OpenRecord {
     pub decision: Option<Decision>,
     #[serde(rename = "m", default, skip_serializing_if = "is_default")]
     pub manual: ManualFacts,
+    #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Next>,
 }
 
 /// Where an attempt may start, and nowhere else.
@@ -54,6 +58,48 @@ pub struct Bound {
     pub incarnation: Incarnation,
     #[serde(rename = "a")]
     pub attempt: u32,
+}
+
+/// The attempt after one that has ended; kept until it has ended itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Next {
+    #[serde(rename = "a")]
+    pub attempt: u32,
+    /// When it is due, in milliseconds.
+    #[serde(rename = "at")]
+    pub at: i64,
+    /// How, why and where the attempt before it ended.
+    #[serde(rename = "o")]
+    pub outcome: RunState,
+    #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    #[serde(rename = "g", default, skip_serializing_if = "std::ops::Not::not")]
+    pub abandoned: bool,
+    #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    #[serde(rename = "nn", default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+}
+
+impl Next {
+    pub fn after(last: &Attempt, until: Timestamp) -> Self {
+        Self {
+            attempt: last.attempt + 1,
+            at: until.as_millisecond(),
+            outcome: last.state,
+            reason: last.reason.clone(),
+            exit_code: last.exit_code,
+            abandoned: last.abandoned,
+            node: last.node,
+            node_name: last.node_name.clone(),
+        }
+    }
+
+    pub fn due(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.at).unwrap_or(Timestamp::MIN)
+    }
 }
 
 /// What a server decided by itself. First here, then in the store, then the key is removed.
@@ -105,10 +151,25 @@ impl OpenRecord {
         Fence(claim.0 * FENCES_PER_COMMIT + u64::from(self.step))
     }
 
+    /// The attempt that is going or comes next.
+    pub fn attempt(&self) -> u32 {
+        self.next.as_ref().map_or(1, |next| next.attempt)
+    }
+
+    /// Between two attempts.
+    pub fn waits(&self) -> Option<&Next> {
+        self.next.as_ref().filter(|_| self.bound.is_none())
+    }
+
     /// The run as far as the coordinator knows it, from the key at this version.
     pub fn to_run(&self, id: RunId, version: Version) -> Run {
         let instant = |ms| Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN);
-        let bound = self.bound.as_ref();
+        let (bound, waits) = (self.bound.as_ref(), self.waits());
+        let (node, node_name) = match (bound, waits) {
+            (Some(bound), _) => (Some(bound.node), Some(bound.node_name.clone())),
+            (None, Some(next)) => (next.node, next.node_name.clone()),
+            (None, None) => (None, None),
+        };
         Run {
             id,
             job: self.job,
@@ -117,22 +178,28 @@ impl OpenRecord {
             revision: self.revision,
             planned: instant(self.planned),
             trigger: self.trigger.clone(),
-            state: if bound.is_some() { RunState::Dispatched } else { RunState::Claimed },
-            reason: None,
-            attempt: bound.map_or(0, |b| b.attempt),
-            node: bound.map(|b| b.node),
-            node_name: bound.map(|b| b.node_name.clone()),
+            state: match (bound, waits) {
+                (Some(_), _) => RunState::Dispatched,
+                (None, Some(_)) => RunState::Waiting,
+                (None, None) => RunState::Claimed,
+            },
+            reason: waits.and_then(|next| next.reason.clone()),
+            attempt: bound.map(|b| b.attempt).or(waits.map(|next| next.attempt - 1)).unwrap_or(0),
+            next_attempt_at: waits.map(Next::due),
+            node,
+            node_name,
             incarnation: bound.map(|b| b.incarnation),
             fence: self.fence.unwrap_or_else(|| self.fence_at(version)),
             claimed_at: instant(self.claimed_at),
             dispatched_at: None,
             started_at: None,
             ended_at: None,
-            exit_code: None,
+            exit_code: waits.and_then(|next| next.exit_code),
             signal: None,
             late: false,
             usage: Usage::default(),
             output: OutputFacts::default(),
+            placement: None,
         }
     }
 }
@@ -161,11 +228,23 @@ mod tests {
             }),
             decision: None,
             manual: ManualFacts::default(),
+            next: None,
         };
         let bytes = record.encode();
         assert!(bytes.len() < 220, "{}", bytes.len());
         assert_eq!(OpenRecord::decode(&bytes).unwrap(), record);
         let run = record.to_run(RunId::from_u128(5), Version(77));
         assert_eq!((run.fence, run.attempt, run.state), (Fence(77 * 128 + 3), 1, RunState::Dispatched));
+
+        let until = Timestamp::from_millisecond(1_790_000_010_000).unwrap();
+        let last = Attempt { exit_code: Some(75), ..Attempt::lost(&run, run.planned, "exit code 75".into()) };
+        let waiting = OpenRecord { next: Some(Next::after(&last, until)), bound: None, ..record.clone() };
+        assert_eq!(OpenRecord::decode(&waiting.encode()).unwrap(), waiting);
+        let run = waiting.to_run(run.id, Version(78));
+        assert_eq!((run.state, run.attempt, run.next_attempt_at), (RunState::Waiting, 1, Some(until)));
+        assert_eq!((run.node_name.as_deref(), run.exit_code), (Some("db1"), Some(75)));
+        let again = OpenRecord { bound: record.bound.map(|bound| Bound { attempt: 2, ..bound }), ..waiting };
+        let run = again.to_run(run.id, Version(79));
+        assert_eq!((run.state, run.attempt, run.fence), (RunState::Dispatched, 2, Fence(79 * 128 + 3)));
     }
 }

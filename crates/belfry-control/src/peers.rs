@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use belfry_coord::{CoordError, Entry, Heartbeat, Life, Seat, keys};
 use belfry_core::{ServerId, ShardId};
 use belfry_proto::session;
+use serde::{Deserialize, Serialize};
 
 use crate::context::{Addresses, Context};
 use crate::cursor::Cursor;
@@ -16,7 +17,7 @@ pub struct Peers(RwLock<Seen>);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Seen {
-    servers: BTreeMap<ServerId, Addresses>,
+    servers: BTreeMap<ServerId, Info>,
     owners: BTreeMap<ShardId, ServerId>,
 }
 
@@ -25,7 +26,7 @@ impl Peers {
     pub fn saw(&self, context: &Context, alive: &[&Entry], seats: &[Entry]) {
         let servers = alive.iter().filter_map(|entry| {
             let id = entry.key.strip_prefix(keys::SERVERS)?.parse().ok()?;
-            Some((id, addresses(entry)?))
+            Some((id, Info::of(entry)?))
         });
         let owners = seats.iter().filter_map(|entry| {
             let shard = ShardId::all().find(|shard| keys::shard(*shard) == entry.key)?;
@@ -33,23 +34,25 @@ impl Peers {
         });
         let seen = Seen { servers: servers.collect(), owners: owners.collect() };
         let before = std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), seen);
-        if before.servers != self.seen().servers {
+        let addresses = |seen: &Seen| seen.servers.values().map(|info| info.addresses.clone()).collect::<Vec<_>>();
+        if addresses(&before) != addresses(&self.seen()) {
             context.sessions.tell_all(&self.for_agents().into());
         }
     }
 
     pub fn for_agents(&self) -> session::Servers {
         let seen = self.seen();
-        let addresses = seen.servers.values().map(|server| server.agents.clone());
+        let addresses = seen.servers.values().map(|server| server.addresses.agents.clone());
         session::Servers { addresses: addresses.filter(|address| !address.is_empty()).collect() }
     }
 
     pub fn views(&self) -> Vec<ServerView> {
         let seen = self.seen();
-        let view = |(id, addresses): (&ServerId, &Addresses)| ServerView {
+        let view = |(id, info): (&ServerId, &Info)| ServerView {
             id: *id,
-            api: addresses.api.clone(),
-            agents: addresses.agents.clone(),
+            api: info.addresses.api.clone(),
+            agents: info.addresses.agents.clone(),
+            clock_off_ms: info.clock_off_ms,
             shards: seen.owners.iter().filter(|(_, owner)| *owner == id).map(|(shard, _)| *shard).collect(),
         };
         seen.servers.iter().map(view).collect()
@@ -66,10 +69,28 @@ pub async fn owners_api(context: &Context, shard: ShardId) -> Result<Option<Stri
     let seat = Seat::<Cursor>::look(&*context.coordinator, &keys::shard(shard)).await?;
     let Some(owner) = seat.owner().filter(|owner| *owner != context.server) else { return Ok(None) };
     let entry = context.coordinator.get(&keys::server(owner)).await?;
-    Ok(entry.as_ref().and_then(addresses).map(|server| server.api).filter(|api| !api.is_empty()))
+    Ok(entry.as_ref().and_then(Info::of).map(|server| server.addresses.api).filter(|api| !api.is_empty()))
 }
 
-fn addresses(entry: &Entry) -> Option<Addresses> {
-    let heartbeat = Heartbeat::decode(entry).ok().filter(|heartbeat| heartbeat.life == Life::Beating)?;
-    serde_json::from_value(heartbeat.info.get("addresses")?.clone()).ok()
+/// What a server says of itself with each heartbeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Info {
+    version: String,
+    addresses: Addresses,
+    /// Its clock is off by this, so it takes no part in firing.
+    #[serde(default)]
+    pub clock_off_ms: Option<i64>,
+}
+
+impl Info {
+    /// None: it does not live, or does not speak this version's words.
+    pub fn of(entry: &Entry) -> Option<Self> {
+        let heartbeat = Heartbeat::decode(entry).ok().filter(|heartbeat| heartbeat.life == Life::Beating)?;
+        serde_json::from_value(heartbeat.info).ok()
+    }
+}
+
+pub fn info(addresses: &Addresses, clock_off_ms: Option<i64>) -> serde_json::Value {
+    let info = Info { version: env!("CARGO_PKG_VERSION").to_owned(), addresses: addresses.clone(), clock_off_ms };
+    serde_json::to_value(info).unwrap_or_default()
 }

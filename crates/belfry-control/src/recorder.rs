@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use belfry_core::run::Run;
-use belfry_core::{NodeId, RunId};
+use belfry_core::attempt::Attempt;
+use belfry_core::run::{Run, RunState};
+use belfry_core::{NodeId, RunId, ShardId};
 use belfry_proto::session::{RunKey, Stored};
 use belfry_store::OutputChunk;
 use tokio::sync::Notify;
@@ -37,9 +38,33 @@ pub struct Recorder {
 #[derive(Debug, Default)]
 struct Dirty {
     runs: HashMap<RunId, Run>,
+    attempts: Vec<Attempt>,
     chunks: Vec<Arc<OutputChunk>>,
     /// Being written right now.
     writing: usize,
+}
+
+/// What one write takes.
+#[derive(Debug)]
+struct Batch {
+    runs: Vec<Run>,
+    attempts: Vec<Attempt>,
+    chunks: Vec<Arc<OutputChunk>>,
+}
+
+impl Batch {
+    /// In the order in which they are needed: whoever sees a run that waits finds the attempt that ended, with its output.
+    async fn write(&self, context: &Context) -> Result<(), belfry_store::StoreError> {
+        if !self.chunks.is_empty() {
+            let plain: Vec<OutputChunk> = self.chunks.iter().map(|chunk| (**chunk).clone()).collect();
+            context.store.append_output(&plain).await?;
+        }
+        context.store.record_attempts(&self.attempts).await?;
+        if !self.runs.is_empty() {
+            context.store.record_runs(&self.runs).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Recorder {
@@ -47,6 +72,8 @@ impl Recorder {
         let ended = run.state.is_ended();
         let mut dirty = self.lock();
         match dirty.runs.get_mut(&run.id) {
+            // What a run waits for may change without a step forward.
+            Some(held) if held.progress() == run.progress() && run.state == RunState::Claimed => *held = run,
             Some(held) if held.progress() >= run.progress() => {}
             Some(held) => *held = run,
             None => {
@@ -58,6 +85,13 @@ impl Recorder {
         if ended {
             self.hurry.notify_one();
         }
+    }
+
+    /// An attempt that has ended, beside its run.
+    pub fn attempt(&self, attempt: Attempt) {
+        self.lock().attempts.push(attempt);
+        self.wake.notify_one();
+        self.hurry.notify_one();
     }
 
     pub fn chunk(&self, context: &Context, chunk: OutputChunk, live_only: bool) {
@@ -74,7 +108,8 @@ impl Recorder {
         loop {
             {
                 let dirty = self.lock();
-                if dirty.runs.is_empty() && dirty.chunks.is_empty() && dirty.writing == 0 {
+                let is_empty = dirty.runs.is_empty() && dirty.attempts.is_empty() && dirty.chunks.is_empty();
+                if is_empty && dirty.writing == 0 {
                     return;
                 }
             }
@@ -100,18 +135,18 @@ impl Recorder {
                 tokio::time::sleep_until(last + WRITES_APART).await;
             }
             last_write = Some(Instant::now());
-            if let Some((runs, chunks)) = self.take() {
-                let failed = self.write(context, &runs, &chunks).await.err();
+            if let Some(batch) = self.take() {
+                let failed = batch.write(context).await.err();
                 self.lock().writing = 0;
                 match failed {
                     None => {
                         retry_delay = Duration::from_millis(50);
                         context.store_health.ok();
-                        self.tell(context, runs, &chunks).await;
+                        self.tell(context, batch).await;
                     }
                     Some(cause) => {
                         context.store_health.away(context.now(), crate::chain(&cause));
-                        self.put_back(runs, chunks);
+                        self.put_back(batch);
                         tokio::time::sleep(retry_delay).await;
                         retry_delay = (retry_delay * 2).min(RETRY_DELAY_MAX);
                     }
@@ -128,7 +163,7 @@ impl Recorder {
         dirty.runs.len() >= RUNS_PER_WRITE_MAX || dirty.chunks.len() >= CHUNKS_WORTH_A_WRITE
     }
 
-    fn take(&self) -> Option<(Vec<Run>, Vec<Arc<OutputChunk>>)> {
+    fn take(&self) -> Option<Batch> {
         let mut dirty = self.lock();
         let mut bytes = 0;
         let few = dirty.chunks.iter().take_while(|chunk| {
@@ -137,7 +172,8 @@ impl Recorder {
         });
         let count = few.count().max(1).min(dirty.chunks.len());
         let chunks: Vec<_> = dirty.chunks.drain(..count).collect();
-        // The end of a run is written only when none of its output waits: with it the output is complete.
+        // The end of a run or attempt is written only when none of its output waits: with it the output is complete.
+        let attempts = if dirty.chunks.is_empty() { std::mem::take(&mut dirty.attempts) } else { Vec::new() };
         let runs = if dirty.chunks.is_empty() {
             if dirty.runs.len() <= RUNS_PER_WRITE_MAX {
                 std::mem::take(&mut dirty.runs).into_values().collect()
@@ -148,31 +184,17 @@ impl Recorder {
         } else {
             Vec::new()
         };
-        if runs.is_empty() && chunks.is_empty() {
+        if runs.is_empty() && attempts.is_empty() && chunks.is_empty() {
             return None;
         }
-        dirty.writing = runs.len() + chunks.len();
-        Some((runs, chunks))
+        dirty.writing = runs.len() + attempts.len() + chunks.len();
+        Some(Batch { runs, attempts, chunks })
     }
 
-    async fn write(
-        &self,
-        context: &Context,
-        runs: &[Run],
-        chunks: &[Arc<OutputChunk>],
-    ) -> Result<(), belfry_store::StoreError> {
-        if !chunks.is_empty() {
-            let plain: Vec<OutputChunk> = chunks.iter().map(|chunk| (**chunk).clone()).collect();
-            context.store.append_output(&plain).await?;
-        }
-        if !runs.is_empty() {
-            context.store.record_runs(runs).await?;
-        }
-        Ok(())
-    }
-
-    fn put_back(&self, runs: Vec<Run>, mut chunks: Vec<Arc<OutputChunk>>) {
+    fn put_back(&self, Batch { runs, mut attempts, mut chunks }: Batch) {
         let mut dirty = self.lock();
+        attempts.append(&mut dirty.attempts);
+        dirty.attempts = attempts;
         chunks.append(&mut dirty.chunks);
         dirty.chunks = chunks;
         for run in runs {
@@ -183,22 +205,38 @@ impl Recorder {
         }
     }
 
-    async fn tell(&self, context: &Context, runs: Vec<Run>, chunks: &[Arc<OutputChunk>]) {
-        context.live.stored(chunks);
+    async fn tell(&self, context: &Context, Batch { runs, attempts, chunks }: Batch) {
+        context.live.stored(&chunks);
         let mut by_node: HashMap<NodeId, Vec<RunKey>> = HashMap::new();
-        let mut by_shard: HashMap<belfry_core::ShardId, Vec<RunId>> = HashMap::new();
-        for run in runs.into_iter().filter(|run| run.state.is_ended()) {
-            metrics::counter!("belfry_runs_total", "state" => run.state.as_str()).increment(1);
-            if let Some(node) = run.node {
-                by_node.entry(node).or_default().push(RunKey { run: run.id.to_string(), attempt: run.attempt });
+        let mut by_shard: HashMap<ShardId, Vec<RunId>> = HashMap::new();
+        let mut waiting: HashMap<ShardId, Vec<RunId>> = HashMap::new();
+        // What was given up as lost is no result: an agent that has one must not forget it.
+        let mut has_result = |node: Option<NodeId>, state: RunState, run: RunId, attempt: u32| {
+            if let Some(node) = node.filter(|_| state != RunState::Lost) {
+                by_node.entry(node).or_default().push(RunKey { run: run.to_string(), attempt });
+            }
+        };
+        for attempt in &attempts {
+            has_result(attempt.node, attempt.state, attempt.run, attempt.attempt);
+        }
+        for run in runs {
+            if run.state == RunState::Waiting {
+                waiting.entry(run.job.shard()).or_default().push(run.id);
+            }
+            if !run.state.is_ended() {
+                continue;
             }
             by_shard.entry(run.job.shard()).or_default().push(run.id);
+            metrics::counter!("belfry_runs_total", "state" => run.state.as_str()).increment(1);
+            has_result(run.node, run.state, run.id, run.attempt);
             context.live.ended(Arc::new(run));
         }
-        for (shard, ids) in by_shard {
+        let ended = by_shard.into_iter().map(|(shard, ids)| (shard, ShardMessage::Recorded(ids)));
+        let waiting = waiting.into_iter().map(|(shard, ids)| (shard, ShardMessage::WaitRecorded(ids)));
+        for (shard, message) in ended.chain(waiting) {
             if let Some(inbox) = context.shards.inbox(shard) {
                 // A shard that is gone is reloaded by its next owner, who looks into the store.
-                let _ = inbox.send(ShardMessage::Recorded(ids)).await;
+                let _ = inbox.send(message).await;
             }
         }
         for (node, keys) in by_node {

@@ -6,15 +6,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use belfry_coord::{CoordError, Entry, Heartbeat, Held, Life, Liveness, Observer, Seat, Taking, keys};
-use belfry_core::ShardId;
 use belfry_core::id::SHARD_COUNT;
+use belfry_core::{ShardId, Term};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 use crate::context::Context;
 use crate::cursor::Cursor;
 use crate::feed::Feed;
+use crate::peers::Info;
 use crate::shard::{Left, Shard, ShardMessage};
+
+/// A shard that this server holds, or believes to hold.
+struct Owned {
+    term: Term,
+    inbox: mpsc::Sender<ShardMessage>,
+}
 
 const TAKE_AGAIN_AFTER: std::time::Duration = std::time::Duration::from_millis(250);
 
@@ -23,12 +30,13 @@ pub struct Seats {
     context: Arc<Context>,
     feed: Feed,
     observer: Observer,
-    held: HashMap<ShardId, mpsc::Sender<ShardMessage>>,
+    held: HashMap<ShardId, Owned>,
     /// Of these, the ones that were told to give their seat back.
     leaving: HashSet<ShardId>,
     tell_left: mpsc::Sender<(ShardId, Left)>,
     left: mpsc::Receiver<(ShardId, Left)>,
     leadership: Option<Held<()>>,
+    clock_was_off: bool,
 }
 
 impl Seats {
@@ -44,6 +52,7 @@ impl Seats {
             tell_left,
             left,
             leadership: None,
+            clock_was_off: false,
         }
     }
 
@@ -89,16 +98,67 @@ impl Seats {
             .filter(|entry| entry.key == mine || !self.context.coordinator.sole_user())
             .filter(|entry| Heartbeat::decode(entry).is_ok_and(|beat| beat.life == Life::Beating))
             .collect();
-        let share = usize::from(SHARD_COUNT).div_ceil(alive.len().max(1));
+        let clock_off = self.own_clock_off();
+        // One whose clock is off has given up its share, for the others to take.
+        let others = alive.iter().filter(|entry| entry.key != mine);
+        let firing = others.filter(|entry| Info::of(entry).is_none_or(|info| info.clock_off_ms.is_none())).count();
+        let share = if clock_off { 0 } else { usize::from(SHARD_COUNT).div_ceil(firing + 1) };
         let seats = self.context.coordinator.list(keys::SHARDS).await?;
         self.context.peers.saw(&self.context, &alive, &seats);
+        self.let_go_of_taken(&seats).await?;
         self.take_shards(share, &seats).await?;
         self.give_back_more_than(share).await;
-        self.lead().await
+        if clock_off {
+            self.give_back_leadership().await
+        } else {
+            self.lead().await?
+        }
+        Ok(())
     }
 
+    /// Says it when it changes.
+    fn own_clock_off(&mut self) -> bool {
+        let off = self.context.own_clock_off_ms();
+        match off {
+            Some(ms) if !self.clock_was_off => tracing::error!(
+                "the clock of this server is off by {ms} ms against its agents; it fires nothing until that is mended"
+            ),
+            None if self.clock_was_off => info!("the clock of this server agrees with its agents again"),
+            Some(_) | None => {}
+        }
+        self.clock_was_off = off.is_some();
+        self.clock_was_off
+    }
+
+    /// A shard that was taken while this server stood still is held by its commits' guards alone, and one without work commits
+    /// nothing: unless it is let go here it counts for ever, and as much of what is vacant stays so. A term only grows, so a
+    /// greater one is proof also in an old list.
+    async fn let_go_of_taken(&self, seats: &[Entry]) -> Result<(), CoordError> {
+        if belfry_core::planted::is("commit_without_guards") {
+            return Ok(());
+        }
+        for (shard, owned) in &self.held {
+            let key = keys::shard(*shard);
+            let Some(entry) = seats.iter().find(|entry| entry.key == key) else { continue };
+            if Seat::<Cursor>::from_entry(entry)?.held.is_some_and(|(_, record)| record.term > owned.term) {
+                let _ = owned.inbox.send(ShardMessage::Deposed).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was taken before the coordinator failed is loaded all the same: it is held, and nobody else would fire it.
     async fn take_shards(&mut self, share: usize, seats: &[Entry]) -> Result<(), CoordError> {
         let mut taken = Vec::new();
+        let result = self.take_vacant(share, seats, &mut taken).await;
+        if !taken.is_empty() {
+            info!("{} of {SHARD_COUNT} shards taken", taken.len());
+            self.feed.load(taken).await;
+        }
+        result
+    }
+
+    async fn take_vacant(&mut self, share: usize, seats: &[Entry], taken: &mut Vec<ShardId>) -> Result<(), CoordError> {
         for shard in ShardId::all() {
             if self.held.len() >= share {
                 break;
@@ -120,17 +180,14 @@ impl Seats {
                 Taking::Refused { .. } => {} // someone was quicker
             }
         }
-        if !taken.is_empty() {
-            info!("{} of {SHARD_COUNT} shards taken", taken.len());
-            self.feed.load(taken).await;
-        }
         Ok(())
     }
 
     fn open(&mut self, shard: ShardId, held: Held<Cursor>) -> ShardId {
+        let term = held.term();
         let (inbox, task) = Shard::open(self.context.clone(), shard, held);
         self.context.shards.open(shard, inbox.clone());
-        self.held.insert(shard, inbox);
+        self.held.insert(shard, Owned { term, inbox });
         let left = self.tell_left.clone();
         self.context.tasks.spawn("shard", async move {
             let how = task.await;
@@ -143,8 +200,8 @@ impl Seats {
         let excess = (self.held.len() - self.leaving.len()).saturating_sub(share);
         let staying = self.held.iter().filter(|(shard, _)| !self.leaving.contains(shard));
         let given: Vec<(ShardId, mpsc::Sender<ShardMessage>)> =
-            staying.take(excess).map(|(shard, inbox)| (*shard, inbox.clone())).collect();
-        if !given.is_empty() {
+            staying.take(excess).map(|(shard, owned)| (*shard, owned.inbox.clone())).collect();
+        if !given.is_empty() && share > 0 {
             info!("another server has joined; {} of {} shards are given to it", given.len(), self.held.len());
         }
         for (shard, inbox) in given {
@@ -184,13 +241,17 @@ impl Seats {
     }
 
     async fn give_back(mut self) {
-        for inbox in self.held.values() {
-            let _ = inbox.send(ShardMessage::Release).await;
+        for owned in self.held.values() {
+            let _ = owned.inbox.send(ShardMessage::Release).await;
         }
         while !self.held.is_empty() {
             let Some((shard, _)) = self.left.recv().await else { break };
             self.held.remove(&shard);
         }
+        self.give_back_leadership().await;
+    }
+
+    async fn give_back_leadership(&mut self) {
         if let Some(mut held) = self.leadership.take()
             && let Err(cause) = held.release().await
         {

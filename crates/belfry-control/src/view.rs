@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use belfry_core::due::Due;
+use belfry_core::place::Decision;
 use belfry_core::{Incarnation, JobId, NodeId, RunId, ServerId, ShardId, Term, Timestamp};
 use serde::Serialize;
 
@@ -50,6 +52,8 @@ pub struct ServerView {
     pub id: ServerId,
     pub api: String,
     pub agents: String,
+    /// Its clock is off by so much that it fires nothing.
+    pub clock_off_ms: Option<i64>,
     pub shards: Vec<ShardId>,
 }
 
@@ -88,13 +92,28 @@ pub struct ManualRun {
     pub rerun_of: Option<RunId>,
 }
 
+/// What a shard's owner knows of one of its jobs at an instant.
+#[derive(Clone, Debug)]
+pub struct Outlook {
+    /// Every fire up to the instant is claimed or decided.
+    pub passed: bool,
+    /// A fire that passed and is not claimed yet: what would become of it now.
+    pub missed: Option<Due>,
+    /// Runs of the job that are going or about to, and those that wait behind them.
+    pub going: usize,
+    pub waiting: usize,
+    /// Where a run of that instant would go if it were placed now, and why.
+    pub node: Option<String>,
+    pub decision: Decision,
+}
+
 /// What became of a request to kill a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KillAnswer {
     /// Its node was told; the outcome will be in the record.
     Told,
-    /// It had not started and will not.
+    /// It does not run, and will not.
     Cancelled,
     /// It has ended already.
     AlreadyEnded,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use belfry_control::{Addresses, Control, ControlConfig, ControlError, Disagreement, ManualRun, StartError};
 use belfry_coord::observer::mark_lost;
-use belfry_coord::{Clock, Coordinator, Memory, SystemClock, keys};
+use belfry_coord::{Clock, Coordinator, Heartbeat, Life, Memory, SystemClock, keys};
 use belfry_core::job::{Action, Exec, JobDocument};
 use belfry_core::run::RunState;
-use belfry_core::{JobId, NodeId, ServerId};
+use belfry_core::{JobId, NodeId, ServerId, Timestamp};
 use belfry_proto::session::{self, FromAgent, ToAgent, to_agent};
 use belfry_sql::{Sqlite, SqliteOptions};
 use belfry_store::{Actor, Store};
@@ -30,7 +30,16 @@ impl Cluster {
     }
 
     async fn start(&self, name: &str, store: &Store, ttl: Duration) -> Result<Control, StartError> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        self.start_with(name, store, ttl, Arc::new(SystemClock)).await
+    }
+
+    async fn start_with(
+        &self,
+        name: &str,
+        store: &Store,
+        ttl: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Control, StartError> {
         let id = ServerId::new(clock.now(), u128::from(name.as_bytes()[0]));
         let addresses = Addresses { api: format!("http://{name}:1"), agents: format!("http://{name}:2") };
         let config = ControlConfig { ttl, addresses, ..ControlConfig::default() };
@@ -73,13 +82,22 @@ impl Session {
     }
 
     async fn hello(&mut self, incarnation: u64) {
-        let node = node().to_string();
-        self.say(session::Hello { node, name: "n".into(), incarnation, slots: 10, ..Default::default() }).await;
+        self.hello_of(node(), incarnation, vec![]).await;
+    }
+
+    async fn hello_of(&mut self, node: NodeId, incarnation: u64, finished: Vec<session::RunKey>) {
+        let node = node.to_string();
+        self.say(session::Hello { node, name: "n".into(), incarnation, slots: 10, finished, ..Default::default() })
+            .await;
         self.until(|message| matches!(message, to_agent::Message::Welcome(_)).then_some(())).await;
     }
 
     async fn beat(&mut self, sequence: u64) -> bool {
         self.say(session::Heartbeat { sequence }).await;
+        self.beat_answered(sequence).await
+    }
+
+    async fn beat_answered(&mut self, sequence: u64) -> bool {
         self.until(|message| match message {
             to_agent::Message::Heartbeat(answer) if answer.sequence == sequence => Some(answer.accepted),
             _ => None,
@@ -169,7 +187,7 @@ async fn an_end_told_to_another_server_closes_the_run_at_its_owner() {
     };
     let key = asked.order().await;
     let now = SystemClock.now().as_millisecond();
-    asked.say(session::Taken { key: Some(key.clone()), refused: String::new() }).await;
+    asked.say(session::Taken { key: Some(key.clone()), refused: String::new(), live: None }).await;
     asked.say(session::Started { key: Some(key.clone()), at_ms: now }).await;
     until(|| owner.open_runs(|run| run.state == RunState::Running).len() == 1).await;
     // The link to the owner breaks; another server is told, and writes it down.
@@ -189,11 +207,65 @@ async fn an_end_told_to_another_server_closes_the_run_at_its_owner() {
     }
     other.say(ended).await;
     other.until(|message| matches!(message, to_agent::Message::Stored(_)).then_some(())).await;
-    until(|| owner.cluster().open_runs == 0).await;
+    // Its node lives on, so that nobody gives the run up.
+    for sequence in 1.. {
+        other.beat(sequence).await;
+        assert!(sequence < 100, "the owner never learned of the end");
+        if owner.cluster().open_runs == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     let known = cluster.store.run(run).await.unwrap().unwrap();
     assert_eq!(known.state, RunState::Succeeded);
     a.stop().await;
     b.stop().await;
+}
+
+/// As when a server stops: many agents turn to another one, for which all their keys have moved on since they said hello.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_that_change_their_carrier_together_are_heard_at_the_first_beat() {
+    let cluster = Cluster::new().await;
+    let (a, b) = (cluster.server("a").await, cluster.server("b").await);
+    let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
+    for number in 0..5 {
+        for (sessions, server) in [(&mut to_a, &a), (&mut to_b, &b)] {
+            let mut session = Session::open(server);
+            session.hello_of(NodeId::from_u128(100 + number), 1, vec![]).await;
+            sessions.push(session);
+        }
+    }
+    for session in &mut to_b {
+        assert!(session.beat(1).await);
+    }
+    for session in &to_a {
+        session.say(session::Heartbeat { sequence: 2 }).await;
+    }
+    for session in &mut to_a {
+        assert!(session.beat_answered(2).await);
+    }
+    a.stop().await;
+    b.stop().await;
+}
+
+/// It may have told it to a server that knows nothing of the run, before its owner had the shard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_former_incarnation_finished_is_asked_for() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut session = Session::open(&server);
+    session.hello(1).await;
+    server.run_now(manual(cluster.job(3).await)).await.unwrap();
+    let key = session.order().await;
+    session.say(session::Taken { key: Some(key.clone()), refused: String::new(), ..Default::default() }).await;
+    until(|| server.open_runs(|run| run.state == RunState::Dispatched).len() == 1).await;
+    session.hello_of(node(), 2, vec![key.clone()]).await;
+    let asked = session.until(|message| match message {
+        to_agent::Message::Dispatch(order) => order.key.map(|key| (key, order.reminder)),
+        _ => None,
+    });
+    assert_eq!(asked.await, (key, true), "and it is never taken for an order to start");
+    server.stop().await;
 }
 
 /// The agent would go on telling the former owner, who is no longer interested, if the new one did not say that it is.
@@ -207,7 +279,7 @@ async fn who_takes_a_shard_over_tells_the_agents_that_have_its_runs() {
     for number in 1..=20 {
         a.run_now(manual(cluster.job(number).await)).await.unwrap();
         let key = to_a.order().await;
-        to_a.say(session::Taken { key: Some(key.clone()), refused: String::new() }).await;
+        to_a.say(session::Taken { key: Some(key.clone()), refused: String::new(), live: None }).await;
         running.push(key);
     }
     let b = cluster.server("b").await;
@@ -245,6 +317,9 @@ async fn agents_and_callers_are_told_where_the_servers_are() {
     }
     // Given back at a graceful stop, without a TTL to wait for.
     b.stop().await;
+    let entries = cluster.coordinator.list(keys::SERVERS).await.unwrap();
+    let lives: Vec<Life> = entries.iter().map(|entry| Heartbeat::decode(entry).unwrap().life).collect();
+    assert_eq!(lives, [Life::Beating, Life::Stopped], "it says so before it is gone");
     until(|| a.cluster().shards.len() == 16).await;
     a.stop().await;
 }
@@ -270,4 +345,57 @@ async fn until(fact: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it comes true within a minute");
+}
+
+/// Ahead of the others, as after a wrong step.
+struct AnHourAhead;
+
+impl Clock for AnHourAhead {
+    fn now(&self) -> Timestamp {
+        SystemClock.now() + jiff::SignedDuration::from_hours(1)
+    }
+
+    fn boottime(&self) -> Duration {
+        SystemClock.boottime()
+    }
+}
+
+/// Answers the server's questions for the time, by the right clock.
+async fn tell_the_time(control: &Control, number: u128) -> Session {
+    let mut session = Session::open(control);
+    session.hello_of(NodeId::from_u128(number), 1, vec![]).await;
+    let token = session
+        .until(|message| match message {
+            to_agent::Message::Clock(question) => Some(question.token),
+            _ => None,
+        })
+        .await;
+    session.say(session::ClockAnswer { token, now_ms: SystemClock.now().as_millisecond() }).await;
+    session
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_clock_is_off_gives_its_shards_to_the_others() {
+    let cluster = Cluster::new().await;
+    let right = cluster.server("a").await;
+    let wrong = cluster.start_with("b", &cluster.store, TTL, Arc::new(AnHourAhead)).await.expect("a server");
+    let shards = |server: &Control| server.cluster().shards.len();
+    until(|| shards(&right) == 8 && shards(&wrong) == 8).await;
+    let mut sessions = Vec::new();
+    for number in [1, 2] {
+        sessions.push(tell_the_time(&right, number).await);
+    }
+    // With one agent nobody can say whose clock is wrong.
+    sessions.push(tell_the_time(&wrong, 1).await);
+    until(|| wrong.nodes().iter().any(|node| node.clock_offset_ms.is_some())).await;
+    assert!(wrong.nodes().iter().all(|node| node.clock_offset_ms.is_none_or(|ms| ms < -3_000_000)));
+    sessions.push(tell_the_time(&wrong, 2).await);
+    until(|| shards(&right) == 16 && shards(&wrong) == 0 && right.cluster().leader).await;
+    let told = right.cluster().servers.into_iter().find_map(|server| server.clock_off_ms).expect("it is told");
+    assert!((told - 3_600_000).abs() < 10_000, "{told}");
+}
+
+#[test]
+fn planted_bugs_are_caught() {
+    belfry_testkit::planted::are_caught_in("belfry-control/cluster");
 }

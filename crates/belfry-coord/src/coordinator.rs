@@ -41,7 +41,8 @@ pub trait Coordinator: Send + Sync + 'static {
     /// Hints of changes after this call returned.
     async fn watch(&self, prefix: &str) -> Result<Hints, CoordError>;
 
-    /// Housekeeping that the leader asks for every 5 minutes: etcd compacts old revisions.
+    /// Housekeeping that the leader asks for every few seconds; the backend knows when there is something to do. etcd compacts old
+    /// revisions every 5 minutes, and sooner when much was written.
     async fn tidy(&self) -> Result<(), CoordError> {
         Ok(())
     }

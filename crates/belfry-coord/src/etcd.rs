@@ -21,6 +21,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpRes
 pub use housekeeping::Quota;
 
 use self::failure::{Failure, out_of_space, stale_token};
+use self::housekeeping::Tidied;
 use self::members::{Members, kv};
 use crate::coordinator::check_commit;
 use crate::{Commit, CoordError, Coordinator, Entry, Guard, Hints, Write};
@@ -34,8 +35,8 @@ pub struct EtcdCoordinator {
     keys: String,
     /// Written by commits that find nothing to delete: they would not move the revision, and versions must grow.
     touched: String,
-    /// The revision at the last `tidy`.
-    tidied: Mutex<Option<i64>>,
+    /// None: nothing was compacted by this process yet.
+    tidied: Mutex<Option<Tidied>>,
 }
 
 impl EtcdCoordinator {
@@ -157,7 +158,7 @@ impl Coordinator for EtcdCoordinator {
     }
 
     async fn tidy(&self) -> Result<(), CoordError> {
-        self.compact().await
+        self.keep_small().await
     }
 }
 

@@ -110,16 +110,12 @@ impl Pulse {
         self.trust.clone()
     }
 
-    /// Travels with the next beat.
-    pub fn set_info(&mut self, info: serde_json::Value) {
-        self.record.info = info;
-    }
-
-    /// Beats every TTL/4 until a beat is refused, and says so once. Errors on the way are logged and tried again: if they
+    /// Beats every TTL/4, each with what `info` says then, until a beat is refused, and says so once. Errors on the way are logged and tried again: if they
     /// last, trust ends by itself.
-    pub async fn keep(&mut self) -> PulseError {
+    pub async fn keep(&mut self, info: impl Fn() -> serde_json::Value) -> PulseError {
         let every = self.trust.ttl() / 4;
         loop {
+            self.record.info = info();
             match self.beat().await {
                 Ok(()) => tokio::time::sleep(every).await,
                 Err(dead @ PulseError::Dead(_)) => return dead,
@@ -160,7 +156,8 @@ impl Pulse {
         let commit = self.coordinator.commit(guards, vec![Write::Put(self.key.clone(), value)]);
         match tokio::time::timeout(self.trust.ttl() / 4, commit).await.unwrap_or(Err(CoordError::Unknown)) {
             Ok(Commit::Applied(version)) => {
-                self.known(version, t_send);
+                let from_the_reply = belfry_core::planted::is("trust_from_reply");
+                self.known(version, if from_the_reply { self.clock.boottime() } else { t_send });
                 Ok(())
             }
             // Only a beat of our own that arrived late can excuse a refusal.

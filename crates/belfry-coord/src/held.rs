@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use belfry_core::{Term, Version};
+use belfry_core::{Term, Version, planted};
 
 use crate::ownership::{Extra, Record};
 use crate::{Commit, CoordError, Coordinator, Guard, WRITES_PER_COMMIT_MAX, Write};
@@ -124,10 +124,12 @@ impl<X: Extra> Held<X> {
         if self.doubt.is_some() {
             return Err(HeldError::Unresolved(self.key.clone()));
         }
-        if !belfry_core::planted::is("commit_without_guards") {
+        if !planted::is("commit_without_guards") {
             guards.insert(0, Guard::At(self.key.clone(), self.version));
         }
-        writes.push(Write::Put(self.key.clone(), next.encode().map_err(|cause| self.failed(cause))?));
+        if writes.is_empty() || !planted::is("seat_not_rewritten") {
+            writes.push(Write::Put(self.key.clone(), next.encode().map_err(|cause| self.failed(cause))?));
+        }
         self.nonce_last = next.nonce;
         // In doubt while it is on its way: if this future is dropped half-way, the next call is `Unresolved`.
         self.doubt = Some(Doubt { asked: next.nonce, barriers: vec![] });
@@ -136,7 +138,12 @@ impl<X: Extra> Held<X> {
             self.doubt = None;
         }
         match outcome {
-            Ok(Commit::Applied(version)) => Ok(self.moved_on(version, next)),
+            Ok(Commit::Applied(version)) => {
+                // Nothing moved the seat on, so its version is what it was.
+                let moved_to = if planted::is("seat_not_rewritten") { self.version } else { version };
+                self.moved_on(moved_to, next);
+                Ok(version)
+            }
             Ok(Commit::Conflict { key }) if key == self.key => Err(self.depose()),
             Ok(Commit::Conflict { key }) => Err(HeldError::Refused(key)),
             Err(cause) => Err(self.failed(cause)),
@@ -144,10 +151,19 @@ impl<X: Extra> Held<X> {
     }
 
     async fn settle(&mut self) -> Result<Resolved, HeldError> {
+        if planted::is("commit_repeated_without_looking") {
+            // Whoever wrote the seat last, and whatever: the commit is sent again on top of it.
+            let entry = self.coordinator.get(&self.key).await.map_err(|cause| self.failed(cause))?;
+            self.version = entry.map_or(self.version, |entry| entry.version);
+            return Ok(Resolved::NotApplied);
+        }
         if let Some(resolved) = self.look().await? {
             return Ok(resolved);
         }
         let Some(doubt) = &mut self.doubt else { return Ok(Resolved::NotApplied) };
+        if planted::is("no_barrier_before_the_next_commit") {
+            return Ok(Resolved::NotApplied);
+        }
         self.nonce_last += 1;
         let barrier = Record { nonce: self.nonce_last, ..self.record.clone() };
         doubt.barriers.push(barrier.nonce);

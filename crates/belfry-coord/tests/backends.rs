@@ -55,3 +55,8 @@ async fn a_commit_of_another_process_gives_a_hint() {
     other.commit(vec![], vec![put]).await.unwrap();
     tokio::time::timeout(std::time::Duration::from_secs(10), hints.changed()).await.expect("a hint");
 }
+
+#[test]
+fn planted_bugs_are_caught() {
+    belfry_testkit::planted::are_caught_in("belfry-coord/backends");
+}

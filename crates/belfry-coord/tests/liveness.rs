@@ -63,6 +63,17 @@ impl Pair {
         Self { coordinator, clock, pulse, held, observer }
     }
 
+    /// Time goes by for an observer that looks every quarter of a TTL.
+    async fn pass(&mut self, span: Duration) {
+        let mut left = span;
+        while !left.is_zero() {
+            let step = left.min(TTL / 4);
+            self.clock.advance(step);
+            observe(&mut self.observer, &self.coordinator, &self.clock).await;
+            left -= step;
+        }
+    }
+
     async fn vacancy(&self) -> Option<Vacancy> {
         let sole = self.coordinator.sole_user();
         seat(&self.coordinator).await.vacancy(server(2), sole, &self.observer, self.clock.boottime())
@@ -77,13 +88,12 @@ async fn pair() -> Pair {
 async fn takeover_waits_for_a_full_ttl_on_the_observers_clock() {
     let mut pair = pair().await;
     for _ in 0..10 {
-        pair.clock.advance(TTL - Duration::from_millis(1));
+        pair.pass(TTL - Duration::from_millis(1)).await;
         assert_eq!(pair.vacancy().await, None, "not silent for a TTL yet");
         pair.pulse.beat().await.unwrap();
         observe(&mut pair.observer, &pair.coordinator, &pair.clock).await;
     }
-    pair.clock.advance(TTL - Duration::from_millis(1));
-    observe(&mut pair.observer, &pair.coordinator, &pair.clock).await;
+    pair.pass(TTL - Duration::from_millis(1)).await;
     assert_eq!(pair.vacancy().await, None);
     pair.clock.advance(Duration::from_millis(1));
     let silent = pair.vacancy().await.expect("silent for a TTL");
@@ -92,6 +102,18 @@ async fn takeover_waits_for_a_full_ttl_on_the_observers_clock() {
     let late = pair.held.commit(1, vec![], vec![]).await;
     assert!(matches!(late, Err(HeldError::Deposed(_))), "a deposed owner's commit: {late:?}");
     new.commit(1, vec![], vec![]).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_could_not_be_heard_is_no_silence() {
+    let mut pair = pair().await;
+    pair.pass(TTL / 4).await;
+    // The coordinator is away for everybody, and nobody beats or looks.
+    pair.clock.advance(TTL * 5);
+    observe(&mut pair.observer, &pair.coordinator, &pair.clock).await;
+    assert_eq!(pair.vacancy().await, None, "its owner had no chance to be heard");
+    pair.pass(TTL / 2).await;
+    assert!(pair.vacancy().await.is_some(), "it had one");
 }
 
 #[tokio::test]
@@ -132,8 +154,10 @@ async fn a_stale_list_kills_nobody() {
     faulty.read_old().await.unwrap();
     observe(&mut observer, &stale, &pair.clock).await;
     pair.pulse.beat().await.unwrap();
-    pair.clock.advance(TTL);
-    observe(&mut observer, &stale, &pair.clock).await;
+    for _ in 0..4 {
+        pair.clock.advance(TTL / 4);
+        observe(&mut observer, &stale, &pair.clock).await;
+    }
     let silent = observer.stood_still(pair.clock.boottime());
     assert_eq!(silent.len(), 1, "to a stale reader it stood still");
     let marked = mark_lost(&*stale, &silent[0].0, silent[0].1).await.unwrap();
@@ -203,7 +227,9 @@ async fn a_party_marked_lost_is_told_once_and_trusts_nothing() {
     pair.clock.advance(TTL);
     let silent = pair.observer.stood_still(pair.clock.boottime());
     assert!(matches!(mark_lost(&*pair.coordinator, &silent[0].0, silent[0].1).await, Ok(Commit::Applied(_))));
-    let told = tokio::time::timeout(seconds(5), pair.pulse.keep()).await.expect("a refused beat ends the pulse");
+    let told = tokio::time::timeout(seconds(5), pair.pulse.keep(|| serde_json::Value::Null))
+        .await
+        .expect("a refused beat ends the pulse");
     assert!(matches!(told, PulseError::Dead(_)));
     assert!(matches!(pair.pulse.beat().await, Err(PulseError::Dead(_))), "dead stays dead");
     assert!(trust.start_until().is_none() && !trust.may_start(pair.clock.boottime()));
@@ -287,11 +313,16 @@ async fn a_coordinator_that_is_away_ends_trust_but_not_the_party() {
     let faulty = Arc::new(Faulty::new(Arc::new(Memory::default())));
     let mut pair = Pair::over(faulty.clone()).await;
     faulty.set_away(true);
-    let kept = tokio::time::timeout(Duration::from_millis(50), pair.pulse.keep()).await;
+    let kept = tokio::time::timeout(Duration::from_millis(50), pair.pulse.keep(|| serde_json::Value::Null)).await;
     assert!(kept.is_err(), "it goes on trying: {kept:?}");
     pair.clock.advance(seconds(6));
     assert!(!pair.pulse.trust().may_start(pair.clock.boottime()));
     faulty.set_away(false);
     pair.pulse.beat().await.expect("nobody took its place");
     assert!(pair.pulse.trust().may_start(pair.clock.boottime()));
+}
+
+#[test]
+fn planted_bugs_are_caught() {
+    belfry_testkit::planted::are_caught_in("belfry-coord/liveness");
 }

@@ -2,9 +2,12 @@
 //!
 //! Nothing here reads a clock, does I/O or is async: time and facts come in as values, decisions go out as values.
 
+pub mod attempt;
 pub mod due;
+pub mod explain;
 pub mod id;
 pub mod job;
+pub mod join;
 pub mod overlap;
 pub mod place;
 pub mod planted;
@@ -12,6 +15,7 @@ pub mod retry;
 pub mod role;
 pub mod run;
 pub mod schedule;
+pub mod skew;
 pub mod units;
 
 pub use id::{Fence, Incarnation, JobId, NodeId, RunId, ServerId, ShardId, Term, Version};

@@ -1,8 +1,12 @@
 //! The life of a run. [`Run::on`] makes every transition; nothing else changes a run's state.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::Attempt;
+use crate::place::Decision;
 use crate::{Fence, Incarnation, JobId, NodeId, RunId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -121,9 +125,12 @@ pub struct Run {
     pub reason: Option<String>,
     /// Starts so far, the current one included; 0 before the first dispatch.
     pub attempt: u32,
+    /// While it waits.
+    pub next_attempt_at: Option<Timestamp>,
     pub node: Option<NodeId>,
     pub node_name: Option<String>,
     pub incarnation: Option<Incarnation>,
+    /// Of the current attempt.
     pub fence: Fence,
     pub claimed_at: Timestamp,
     pub dispatched_at: Option<Timestamp>,
@@ -135,6 +142,22 @@ pub struct Run {
     pub late: bool,
     pub usage: Usage,
     pub output: OutputFacts,
+    /// Why its node was chosen, or why none can take it. None: nothing was decided about it, or who decided is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "shared")]
+    pub placement: Option<Arc<Decision>>,
+}
+
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<T: Serialize, S: Serializer>(value: &Option<Arc<T>>, s: S) -> Result<S::Ok, S::Error> {
+        value.as_deref().serialize(s)
+    }
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<Arc<T>>, D::Error> {
+        Ok(Option::<T>::deserialize(d)?.map(Arc::new))
+    }
 }
 
 /// What the process tree used.
@@ -170,25 +193,31 @@ pub enum Event {
     },
     /// An agent's word on how an attempt ended.
     Ended(Ended),
-    /// A server's decision about a run that it knows not to be running (skipped, cancelled) or cannot know of (lost).
+    /// A server's decision about a run that it knows not to be running or cannot know of.
     Decided {
         at: Timestamp,
         verdict: Verdict,
         reason: String,
     },
-    /// The attempt ended badly and another one is planned.
+    /// The attempt ended and another one is planned.
     Waits {
-        attempt: u32,
-        reason: String,
+        last: Box<Attempt>,
+        until: Timestamp,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
+    /// It was never started.
     Skipped,
+    /// It is not wanted any more, and does not run.
     Cancelled,
+    /// What became of it is not known.
     Lost,
+    /// As its last attempt ended: there cannot be the next one that was planned.
+    Failed,
+    TimedOut,
 }
 
 impl From<Verdict> for RunState {
@@ -197,6 +226,8 @@ impl From<Verdict> for RunState {
             Verdict::Skipped => RunState::Skipped,
             Verdict::Cancelled => RunState::Cancelled,
             Verdict::Lost => RunState::Lost,
+            Verdict::Failed => RunState::Failed,
+            Verdict::TimedOut => RunState::TimedOut,
         }
     }
 }
@@ -211,6 +242,8 @@ pub struct Ended {
     pub ended_at: Timestamp,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
+    /// Its node ended it, or did not start it, for reasons of its own: it was cut off or stops. `retry.on` takes it for lost.
+    pub abandoned: bool,
     pub usage: Usage,
     pub output: OutputFacts,
 }
@@ -259,31 +292,35 @@ impl Run {
         }
         match event {
             Event::Dispatched { at, node, node_name, incarnation, attempt } => {
-                if self.state == RunState::Running || attempt < self.attempt {
+                let is_over = self.state == RunState::Waiting && attempt == self.attempt;
+                if self.state == RunState::Running || is_over || attempt < self.attempt {
                     return Err(stale);
                 }
+                self.begin(attempt);
                 self.state = RunState::Dispatched;
-                self.attempt = attempt;
                 self.dispatched_at = Some(at);
                 self.node = Some(node);
                 self.node_name = Some(node_name);
                 self.incarnation = Some(incarnation);
             }
             Event::Started { at, attempt } => {
-                if attempt < self.attempt || (self.state == RunState::Running && attempt == self.attempt) {
+                let is_further = matches!(self.state, RunState::Running | RunState::Waiting) && attempt == self.attempt;
+                if attempt < self.attempt || is_further {
                     return Err(stale);
                 }
+                self.begin(attempt);
                 self.state = RunState::Running;
-                self.attempt = attempt;
                 self.started_at = Some(at);
             }
             Event::Ended(ended) => {
                 if ended.attempt < self.attempt {
                     return Err(stale);
                 }
-                self.late = corrects;
+                // While it waits, only the attempt that was given up as lost still has something to say.
+                self.late = corrects || self.state == RunState::Waiting;
                 self.state = ended.outcome.into();
                 self.attempt = ended.attempt;
+                self.next_attempt_at = None;
                 self.reason = ended.reason;
                 self.started_at = ended.started_at;
                 self.ended_at = Some(ended.ended_at);
@@ -293,23 +330,49 @@ impl Run {
                 self.output = ended.output;
             }
             Event::Decided { at, verdict, reason } => {
-                let may_have_started = matches!(self.state, RunState::Running | RunState::Waiting);
-                if verdict != Verdict::Lost && may_have_started {
+                let may_be = match verdict {
+                    Verdict::Skipped => !matches!(self.state, RunState::Running | RunState::Waiting),
+                    Verdict::Cancelled => self.state != RunState::Running,
+                    Verdict::Lost => true,
+                    Verdict::Failed | Verdict::TimedOut => self.state == RunState::Waiting,
+                };
+                if !may_be {
                     return Err(stale);
                 }
                 self.state = verdict.into();
+                self.next_attempt_at = None;
                 self.reason = Some(reason);
                 self.ended_at = Some(at);
             }
-            Event::Waits { attempt, reason } => {
-                if attempt < self.attempt {
+            Event::Waits { last, until } => {
+                if last.attempt < self.attempt {
                     return Err(stale);
                 }
                 self.state = RunState::Waiting;
-                self.reason = Some(reason);
+                self.attempt = last.attempt;
+                self.next_attempt_at = Some(until);
+                self.reason = last.reason;
+                self.started_at = last.started_at;
+                self.ended_at = Some(last.ended_at);
+                self.exit_code = last.exit_code;
+                self.signal = last.signal;
+                self.usage = last.usage;
+                self.output = last.output;
             }
         }
         Ok(())
+    }
+
+    /// What was known of the attempt before it is not true of this one.
+    fn begin(&mut self, attempt: u32) {
+        if attempt > self.attempt {
+            self.attempt = attempt;
+            self.next_attempt_at = None;
+            self.reason = None;
+            (self.started_at, self.ended_at) = (None, None);
+            (self.exit_code, self.signal) = (None, None);
+            (self.usage, self.output) = (Usage::default(), OutputFacts::default());
+        }
     }
 
     /// Grows with every step forward; a record with a lower or equal number never replaces one with a higher.
@@ -353,6 +416,7 @@ mod tests {
             state: RunState::Claimed,
             reason: None,
             attempt: 0,
+            next_attempt_at: None,
             node: None,
             node_name: None,
             incarnation: None,
@@ -366,6 +430,7 @@ mod tests {
             late: false,
             usage: Usage::default(),
             output: OutputFacts::default(),
+            placement: None,
         }
     }
 
@@ -388,9 +453,15 @@ mod tests {
             ended_at: at(11),
             exit_code: Some(0),
             signal: None,
+            abandoned: false,
             usage: Usage::default(),
             output: OutputFacts::default(),
         })
+    }
+
+    fn waits(run: &Run, until: i64) -> Event {
+        let last = Attempt::lost(run, at(12), "exit code 1".into());
+        Event::Waits { last: Box::new(last), until: at(until) }
     }
 
     fn decided(verdict: Verdict) -> Event {
@@ -455,12 +526,42 @@ mod tests {
     fn an_old_attempt_says_nothing_about_a_newer_one() {
         let mut run = claimed();
         run.on(dispatched(1)).unwrap();
-        run.on(Event::Waits { attempt: 1, reason: "exit 1".into() }).unwrap();
+        run.on(Event::Started { at: at(10), attempt: 1 }).unwrap();
+        run.on(waits(&run, 30)).unwrap();
+        assert_eq!((run.state, run.next_attempt_at), (RunState::Waiting, Some(at(30))));
+        let waiting = run.clone();
+        run.on(Event::Started { at: at(20), attempt: 1 }).unwrap_err();
+        run.on(dispatched(1)).unwrap_err();
+        assert_eq!(run, waiting);
         run.on(dispatched(2)).unwrap();
+        assert_eq!((run.next_attempt_at, run.started_at, run.reason.as_deref()), (None, None, None));
+        assert!(run.progress() > waiting.progress());
         run.on(ended(1, Outcome::Succeeded)).unwrap_err();
         run.on(Event::Started { at: at(20), attempt: 1 }).unwrap_err();
         run.on(ended(2, Outcome::Failed)).unwrap();
-        assert_eq!(run.attempt, 2);
+        assert_eq!((run.attempt, run.late), (2, false));
+    }
+
+    #[test]
+    fn a_run_that_waits_ends_as_cancelled_as_its_last_attempt_or_with_a_late_result() {
+        let waiting = || {
+            let mut run = claimed();
+            run.on(dispatched(1)).unwrap();
+            run.on(waits(&run, 30)).unwrap();
+            run
+        };
+        for verdict in [Verdict::Cancelled, Verdict::Lost, Verdict::Failed, Verdict::TimedOut] {
+            let mut run = waiting();
+            run.on(decided(verdict)).unwrap();
+            assert_eq!((run.state, run.next_attempt_at), (verdict.into(), None));
+        }
+        waiting().on(decided(Verdict::Skipped)).unwrap_err();
+        let mut run = waiting();
+        run.on(ended(1, Outcome::Succeeded)).unwrap();
+        assert!(run.late && run.state == RunState::Succeeded);
+        let mut going = claimed();
+        going.on(dispatched(1)).unwrap();
+        going.on(decided(Verdict::Failed)).unwrap_err();
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The messages between agents and servers. In one process they travel over a channel as they are; between processes over gRPC.
 
+/// The name in every server's certificate, which agents ask for whatever address they reach a server by.
+pub const SERVER_NAME: &str = "server.belfry.internal";
+
 pub mod session {
     #![allow(clippy::all, missing_docs, reason = "generated")]
     tonic::include_proto!("belfry.session.v1");
@@ -21,5 +24,5 @@ mod wrap {
     wrap!(ToAgent, to_agent: Welcome => Welcome, HeartbeatAck => Heartbeat, Dispatch => Dispatch, Recall => Recall, Kill => Kill,
         Stored => Stored, ClockQuestion => Clock, Farewell => Farewell, Servers => Servers);
     wrap!(FromAgent, from_agent: Hello => Hello, Heartbeat => Heartbeat, Taken => Taken, Started => Started, OutputChunk => Output,
-        Ended => Ended, ClockAnswer => Clock);
+        Ended => Ended, ClockAnswer => Clock, Load => Load);
 }

@@ -14,7 +14,7 @@ mod value;
 
 pub use mysql::MySql;
 pub use postgres::Postgres;
-pub use sqlite::{Sqlite, SqliteOptions, SqliteStats};
+pub use sqlite::{InlineSqlite, Sqlite, SqliteOptions, SqliteStats};
 pub use value::{Row, Value};
 
 use async_trait::async_trait;

@@ -87,7 +87,7 @@ impl Driver for MySqlDriver {
     const BEGIN: &'static str = "START TRANSACTION";
 
     async fn connect(&self, purpose: Purpose) -> Result<MySqlConnection, Failure> {
-        let mut connection = self.options.connect().await.map_err(Failure::of::<Self>)?;
+        let mut connection = self.options.connect().await.map_err(Failure::of_connecting::<Self>)?;
         let facts = self.run(&mut connection, &sql!("SELECT VERSION(), CAST(@@read_only AS SIGNED)")).await;
         let facts = facts.map_err(Failure::of::<Self>)?.rows;
         if facts.first().is_none_or(|row| row.int(1) != 0) {

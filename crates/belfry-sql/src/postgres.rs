@@ -83,7 +83,7 @@ impl Driver for PostgresDriver {
     const BEGIN: &'static str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
     async fn connect(&self, purpose: Purpose) -> Result<PgConnection, Failure> {
-        let mut connection = self.options.connect().await.map_err(Failure::of::<Self>)?;
+        let mut connection = self.options.connect().await.map_err(Failure::of_connecting::<Self>)?;
         let set = raw_sql(AssertSqlSafe(session(purpose))).execute(&mut connection).await;
         set.map_err(Failure::of::<Self>)?;
         let replica = self.run(&mut connection, &sql!("SELECT pg_is_in_recovery()")).await;
@@ -142,7 +142,8 @@ impl Driver for PostgresDriver {
 }
 
 /// `synchronous_commit = off` answers before the log is on the disk; its other values are at least as good as `on`. Queries are
-/// short: compiling one would take longer than running it.
+/// short: compiling one would take longer than running it. A statement that waits for a lock is given up when its client is gone
+/// (from PostgreSQL 14 on): else those that gave up waiting stay in the queue before those that try again.
 fn session(purpose: Purpose) -> String {
     let (statement, silent) = match purpose {
         Purpose::Reading | Purpose::Writing => (STATEMENT_WITHIN.as_millis(), SILENT_WITHIN.as_millis()),
@@ -152,6 +153,8 @@ fn session(purpose: Purpose) -> String {
     format!(
         "SET statement_timeout = {statement}; SET idle_in_transaction_session_timeout = {silent}; SET jit = off; \
          SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
-         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
+         SELECT set_config('client_connection_check_interval', '250', false) \
+         WHERE current_setting('server_version_num')::int >= 140000"
     )
 }

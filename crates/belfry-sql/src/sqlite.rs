@@ -1,6 +1,7 @@
 //! SQLite behind [`Database`]: one writer thread that commits groups, and a few reader threads. Owns the threads and how a
 //! connection is set up; knows no table but the list of migrations.
 
+mod inline;
 mod migrate;
 mod reader;
 mod step;
@@ -17,6 +18,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{Database, Dialect, Migration, Row, SqlError, Statement, Step, Written};
+pub use inline::InlineSqlite;
 use step::sql_error;
 
 /// Transactions that wait for the writer; a caller beyond that waits for its place.

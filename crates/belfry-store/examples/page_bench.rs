@@ -225,6 +225,7 @@ fn run(n: u64) -> Run {
         state,
         reason: None,
         attempt: 1,
+        next_attempt_at: None,
         node: Some(NodeId::from_u128(node.into())),
         node_name: Some(format!("node{node}")),
         incarnation: Some(Incarnation(1)),
@@ -238,6 +239,7 @@ fn run(n: u64) -> Run {
         late: false,
         usage: Usage { cpu_ms: 12, max_rss_bytes: 4 << 20, left_behind: 0 },
         output: OutputFacts { bytes: 120, dropped_bytes: 0 },
+        placement: None,
     }
 }
 

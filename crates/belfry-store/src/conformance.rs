@@ -1,6 +1,7 @@
 //! What every database under the store must keep, one named case per promise. `store_conformance!(open)` makes a test of each;
 //! `open` gives an empty store and whatever must outlive it.
 
+pub mod attempts;
 pub mod jobs;
 pub mod nodes;
 pub mod output;
@@ -15,6 +16,7 @@ macro_rules! store_conformance {
     ($open:path) => {
         $crate::store_conformance!(@each $open;
             jobs::a_name_is_held_by_one_living_job,
+            jobs::the_definition_of_an_instant_is_found,
             jobs::a_removed_job_frees_its_name_and_keeps_its_history,
             jobs::of_two_editors_exactly_one_wins,
             jobs::a_schedule_counts_from_its_change_only,
@@ -27,6 +29,9 @@ macro_rules! store_conformance {
             jobs::a_cold_start_loads_every_living_job,
             runs::a_run_comes_back_as_it_was_recorded,
             runs::a_record_never_goes_back,
+            runs::a_run_that_waits_shows_what_it_waits_for_now,
+            runs::what_was_decided_about_a_place_stays,
+            runs::the_last_node_of_each_job_is_found,
             runs::a_late_result_corrects_lost_and_nothing_else,
             runs::a_batch_keeps_the_furthest_record_of_each_run,
             runs::a_key_belongs_to_its_first_run,
@@ -35,6 +40,9 @@ macro_rules! store_conformance {
             runs::counts_equal_a_recount,
             runs::an_end_that_several_bring_at_once_counts_once,
             runs::recent_states_are_the_newest_of_each_job,
+            attempts::an_attempt_comes_back_as_it_was_recorded,
+            attempts::an_attempt_is_final_except_lost,
+            attempts::attempts_go_with_their_runs,
             output::output_is_kept_byte_for_byte,
             output::a_chunk_sent_twice_is_kept_once,
             output::reads_are_bounded_and_the_tail_is_the_end,
@@ -48,6 +56,8 @@ macro_rules! store_conformance {
             users::a_secret_is_good_until_it_expires_or_its_user_is_disabled,
             users::a_new_password_ends_sessions,
             nodes::a_node_keeps_what_people_set,
+            nodes::a_join_token_lets_one_node_in,
+            nodes::of_many_who_join_with_one_token_one_is_let_in,
             nodes::settings_agree_for_all_who_start_together,
         );
     };

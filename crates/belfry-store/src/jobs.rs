@@ -4,7 +4,7 @@
 use belfry_core::{Job, JobDocument, JobId, Timestamp};
 use belfry_sql::{Row, Statement, Value, Written, sql};
 
-use crate::columns::{from_json, instant, parsed, word};
+use crate::columns::{from_json, instant, opt_instant, parsed, word};
 use crate::dialect::{marks, pairs_in, pieces};
 use crate::{Actor, ChangeRefused, Store, StoreError};
 
@@ -50,6 +50,15 @@ pub enum Applied {
 pub enum JobChange {
     Upsert(Box<Job>),
     Removed(JobId),
+}
+
+/// From when to when a job was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobLife {
+    pub id: JobId,
+    pub created_at: Timestamp,
+    /// None: it lives.
+    pub removed_at: Option<Timestamp>,
 }
 
 /// A job whose document has not been parsed.
@@ -188,6 +197,20 @@ impl Store {
         let text = "SELECT id FROM jobs WHERE namespace = ? AND name = ? ORDER BY removed_seq = 0 DESC, removed_seq DESC LIMIT ?";
         let rows = self.read(sql!(text, namespace, name, limit as u64)).await?;
         rows.iter().map(|row| parsed(row, 0, "job id")).collect()
+    }
+
+    /// The living job of this name and removed ones that had it, newest first.
+    pub async fn job_lives(&self, namespace: &str, name: &str, limit: usize) -> Result<Vec<JobLife>, StoreError> {
+        let text = "SELECT id, created_at, removed_at FROM jobs WHERE namespace = ? AND name = ? \
+                    ORDER BY removed_seq = 0 DESC, removed_seq DESC LIMIT ?";
+        let life = |row: &Row| {
+            Ok(JobLife {
+                id: parsed(row, 0, "job id")?,
+                created_at: instant(row.int(1)),
+                removed_at: opt_instant(row, 2),
+            })
+        };
+        self.read(sql!(text, namespace, name, limit as u64)).await?.iter().map(life).collect()
     }
 
     /// What changed after `seq`, oldest first, and the number to ask from next time. A page at a time: ask until it is empty.

@@ -1,6 +1,7 @@
 //! What Belfry keeps: jobs with every revision, runs and their output, users, nodes, settings and the audit trail, in a SQL
 //! database. One file per noun. It never decides when or where something runs, and never reads a clock: `now` comes in.
 
+mod attempts;
 mod audit;
 mod columns;
 #[cfg(any(test, feature = "conformance"))]
@@ -8,6 +9,7 @@ pub mod conformance;
 mod dialect;
 mod error;
 mod jobs;
+mod joins;
 mod nodes;
 mod output;
 mod overview;
@@ -28,7 +30,8 @@ mod query_plans;
 
 pub use audit::{Actor, AuditEntry, AuditFilter};
 pub use error::{ChangeRefused, StoreError};
-pub use jobs::{Applied, Change, JobChange, JobCursor, JobFilter, RawJob};
+pub use jobs::{Applied, Change, JobChange, JobCursor, JobFilter, JobLife, RawJob};
+pub use joins::Joined;
 pub use nodes::{NodeChange, NodeRecord};
 pub use output::{OutputChunk, Stream};
 pub use overview::{DayCount, Overview, StoreFacts};

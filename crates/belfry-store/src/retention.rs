@@ -169,6 +169,7 @@ impl Store {
         let mut steps: Vec<Step> = pieces(ids).map(|piece| of(&ended, piece)).collect();
         let runs = steps.len();
         steps.extend(pieces(ids).map(|piece| of("DELETE FROM output_chunks WHERE run IN ({})", piece)));
+        steps.extend(pieces(ids).map(|piece| of("DELETE FROM run_attempts WHERE run IN ({})", piece)));
         steps.extend(pieces(ids).map(|piece| of("DELETE FROM run_keys WHERE run IN ({})", piece)));
         let results = self.write(steps).await?;
         Ok(results[..runs].iter().map(|result| result.touched).sum())

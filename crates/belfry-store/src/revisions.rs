@@ -3,7 +3,7 @@
 use belfry_core::{JobDocument, JobId, Timestamp};
 use belfry_sql::{Row, Value, sql};
 
-use crate::columns::{from_json, instant, word};
+use crate::columns::{from_json, instant, ms, word};
 use crate::{Page, Store, StoreError};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +28,22 @@ impl Store {
         let rows = self.read(sql!(text, word(job), before, limit as u64 + 1)).await?;
         let revisions = rows.iter().map(revision).collect::<Result<Vec<_>, _>>()?;
         Ok(Page::of(revisions, limit, |revision| revision.revision))
+    }
+
+    /// The one that held at an instant, and when the next one replaced it.
+    pub async fn job_revision_at(
+        &self,
+        job: JobId,
+        at: Timestamp,
+    ) -> Result<Option<(Revision, Option<Timestamp>)>, StoreError> {
+        let text = "SELECT revision, at, author, document FROM job_revisions WHERE job = ? AND at <= ? \
+                    ORDER BY revision DESC LIMIT 1";
+        let Some(held) = self.read(sql!(text, word(job), ms(at))).await?.first().map(revision).transpose()? else {
+            return Ok(None);
+        };
+        let text = "SELECT at FROM job_revisions WHERE job = ? AND revision = ?";
+        let replaced = self.read(sql!(text, word(job), held.revision + 1)).await?;
+        Ok(Some((held, replaced.first().map(|row| instant(row.int(0))))))
     }
 
     pub async fn job_revision(&self, job: JobId, number: u64) -> Result<Option<Revision>, StoreError> {

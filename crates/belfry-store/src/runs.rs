@@ -3,26 +3,28 @@
 use std::collections::HashMap;
 
 use belfry_core::run::{Run, RunState};
-use belfry_core::{JobId, RunId};
+use belfry_core::{JobId, NodeId, RunId, Timestamp};
 use belfry_sql::{Statement, Step, sql};
 
-use crate::columns::{DAY_MS, parsed, word};
+use crate::columns::{DAY_MS, instant, parsed, word};
 use crate::dialect::{IfThere, if_there, insert, lock, marks, pieces};
 use crate::{Page, RunFilter, SecretHash, Store, StoreError};
 
 mod row;
 
-pub(crate) use row::COLUMNS;
 use row::{COLUMN_NAMES, UPDATED, run_from, run_row};
+pub(crate) use row::{COLUMNS, state};
 
+/// A row is replaced by what is further on; one that waits is also replaced by what it waits for now.
+const MOVES_ON: &str = "( new.progress > old.progress OR ( new.progress = old.progress AND new.state = 'claimed' AND new.reason IS NOT NULL ) )";
 /// Jobs whose newest states are fetched by one statement.
 const RECENT_JOBS_PER_READ: usize = 50;
 /// How many removed jobs of one name are looked through.
 pub(crate) const JOBS_OF_A_NAME_MAX: usize = 16;
 
 impl Store {
-    /// Inserts or moves forward: a row is replaced only by one with greater progress, so records may come twice and in any
-    /// order. All of them in one transaction, together with the counts of the overview.
+    /// Inserts or moves forward: a row is replaced only by one with greater progress, or by another reason to wait, so records may
+    /// come twice and in any order. All of them in one transaction, together with the counts of the overview.
     pub async fn record_runs(&self, runs: &[Run]) -> Result<(), StoreError> {
         let runs = furthest(runs);
         if runs.is_empty() {
@@ -44,7 +46,7 @@ impl Store {
     }
 
     fn upsert(&self, runs: &[&Run]) -> Step {
-        let then = IfThere::Set { columns: UPDATED, guard: Some("new.progress > old.progress") };
+        let then = IfThere::Set { columns: UPDATED, guard: Some(MOVES_ON) };
         let text = insert("runs", COLUMN_NAMES, runs.len()) + &if_there(self.dialect(), "runs", &["id"], &then);
         Statement { sql: text.into(), args: runs.iter().flat_map(|run| run_row(run)).collect() }.anything()
     }
@@ -130,6 +132,24 @@ impl Store {
             ended_states()
         );
         self.read(sql!(text, word(job))).await?.first().map(run_from).transpose()
+    }
+
+    /// Where each of these jobs was placed last, and for which instant; of jobs that never were, nothing.
+    pub async fn last_nodes(&self, jobs: &[JobId]) -> Result<HashMap<JobId, (NodeId, Timestamp)>, StoreError> {
+        let mut last = HashMap::new();
+        for some in jobs.chunks(RECENT_JOBS_PER_READ) {
+            let newest = |i| {
+                format!(
+                    "SELECT {i}, node, planned FROM \
+                     (SELECT node, planned FROM runs WHERE job = ? AND node IS NOT NULL ORDER BY id DESC LIMIT 1) AS job{i}"
+                )
+            };
+            let text = (0..some.len()).map(newest).collect::<Vec<_>>().join(" UNION ALL ");
+            for found in self.read(Statement { sql: text.into(), args: some.iter().map(word).collect() }).await? {
+                last.insert(some[found.int(0) as usize], (parsed(&found, 1, "node id")?, instant(found.int(2))));
+            }
+        }
+        Ok(last)
     }
 
     /// The newest runs of each job, newest first, as little as a row of squares needs.

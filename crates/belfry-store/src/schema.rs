@@ -172,6 +172,32 @@ macro_rules! tables {
                 name: "0009_run_counts_lock",
                 statements: &["INSERT INTO counters (name, value) VALUES ('run_counts', 0)"],
             },
+            Migration {
+                name: "0010_join_tokens",
+                statements: &[concat!(
+                    "CREATE TABLE join_tokens (hash ", $hash, " NOT NULL PRIMARY KEY, created_at BIGINT NOT NULL,",
+                    " expires_at BIGINT NOT NULL, used_at BIGINT, used_by ", $id, ", credential ", $hash, ", UNIQUE (used_by))"
+                )],
+            },
+            Migration {
+                name: "0011_run_placement",
+                statements: &[concat!("ALTER TABLE runs ADD COLUMN placement ", $text)],
+            },
+            Migration {
+                name: "0012_run_attempts",
+                statements: &[concat!(
+                    "CREATE TABLE run_attempts (run ", $id, " NOT NULL, attempt BIGINT NOT NULL, revision BIGINT NOT NULL, node ", $id,
+                    ", node_name ", $word, ", incarnation BIGINT, fence BIGINT, dispatched_at BIGINT, state ", $code,
+                    " NOT NULL, reason ", $text, ", started_at BIGINT, ended_at BIGINT NOT NULL, exit_code BIGINT,",
+                    " exit_signal BIGINT, late INT NOT NULL, abandoned INT NOT NULL, cpu_ms BIGINT NOT NULL,",
+                    " max_rss_bytes BIGINT NOT NULL, left_behind BIGINT NOT NULL, output_bytes BIGINT NOT NULL,",
+                    " output_dropped_bytes BIGINT NOT NULL, PRIMARY KEY (run, attempt))"
+                )],
+            },
+            Migration {
+                name: "0013_next_attempt",
+                statements: &["ALTER TABLE runs ADD COLUMN next_attempt_at BIGINT"],
+            },
         ]
     };
 }

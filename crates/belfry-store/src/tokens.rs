@@ -21,6 +21,21 @@ impl SecretHash {
     pub fn of(secret: &str) -> Self {
         Self(Sha256::digest(secret.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
     }
+
+    /// One that was made elsewhere.
+    pub fn from_hex(digits: &str) -> Self {
+        Self(digits.to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for SecretHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}…", self.0.get(..6).unwrap_or_default())
+    }
 }
 
 impl From<SecretHash> for Value {

@@ -60,6 +60,7 @@ pub struct Belfry {
     client: Option<Client>,
     /// Where agents find the server; kept when the server is started again.
     agents_address: Option<String>,
+    join: Option<String>,
     /// In the environment of all its processes.
     mark: String,
     nodes: Vec<String>,
@@ -83,6 +84,7 @@ impl Belfry {
             agent: None,
             client: None,
             agents_address: None,
+            join: None,
             mark,
             nodes: Vec::new(),
             folder,
@@ -125,12 +127,15 @@ impl Belfry {
         self.main = Some(self.daemon("main", &args, &self.data));
     }
 
-    fn launch_agent(&mut self) {
+    async fn launch_agent(&mut self, client: &Client) {
         let address = std::fs::read_to_string(self.data.join("agents-address")).expect("the address for agents");
-        let address = address.trim().to_owned();
-        self.agents_address = Some(address.trim_start_matches("http://").to_owned());
-        let credential = self.data.join("agent-credential").display().to_string();
-        let args = ["agent", "--server", &address, "--credential-file", &credential].map(str::to_owned);
+        self.agents_address = Some(address.trim().to_owned());
+        let mut args = vec!["agent".to_owned()];
+        if self.join.is_none() {
+            self.join = Some(client.join_token().await);
+        }
+        // As a person would leave it on the command line.
+        args.extend(["--join".to_owned()].into_iter().chain(self.join.clone()));
         self.agent = Some(self.daemon("agent", &args, &self.data.join("agent")));
     }
 
@@ -157,7 +162,7 @@ impl Belfry {
         })
         .await;
         if self.setup.layout == Layout::TwoProcesses && self.agent.is_none() {
-            self.launch_agent();
+            self.launch_agent(&client).await;
         }
         until("a node is connected", async || {
             self.must_run();

@@ -1,5 +1,7 @@
 //! The HTTP API as a test uses it: what is asked for must work, unless the test wants to see the refusal.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 use crate::until::until;
 
 const PAGE: u32 = 500;
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 pub struct Client {
@@ -33,6 +36,7 @@ pub struct Run {
     pub rerun_of: Option<String>,
     pub revision: u64,
     pub attempt: u32,
+    pub node_name: Option<String>,
     pub fence: u64,
     pub planned: Timestamp,
     pub started_at: Option<Timestamp>,
@@ -57,6 +61,12 @@ impl Run {
 impl Client {
     pub fn new(base: &str, token: &str) -> Self {
         Self { http: reqwest::Client::new(), base: base.to_owned(), token: token.to_owned() }
+    }
+
+    /// Lets one agent join.
+    pub async fn join_token(&self) -> String {
+        let answer = self.post("/nodes/join-tokens", json!({})).await;
+        answer["token"].as_str().expect("a token").to_owned()
     }
 
     /// `path` is below /api/v1.
@@ -97,13 +107,25 @@ impl Client {
         self.must(Method::DELETE, path, None).await
     }
 
+    /// None when it does not answer with success, as one that is stopped or cut off.
+    pub async fn ask(&self, path: &str) -> Option<Value> {
+        let answer = self.request(Method::GET, path).timeout(ASK_TIMEOUT).send().await.ok()?;
+        answer.error_for_status().ok()?.json().await.ok()
+    }
+
     pub async fn is_ready(&self) -> bool {
-        let asked = self.http.get(format!("{}/readyz", self.base)).send().await;
+        let asked = self.http.get(format!("{}/readyz", self.base)).timeout(ASK_TIMEOUT).send().await;
         asked.is_ok_and(|answer| answer.status().is_success())
     }
 
     pub async fn nodes(&self) -> Vec<Value> {
         self.get("/nodes").await["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Nothing when it does not answer.
+    pub async fn nodes_if_any(&self) -> Vec<Value> {
+        let nodes = self.ask("/nodes").await;
+        nodes.and_then(|nodes| nodes["items"].as_array().cloned()).unwrap_or_default()
     }
 
     /// Adds a job in the namespace `default`; `more` is laid over its document.
@@ -118,8 +140,16 @@ impl Client {
         self.run_with(job, json!({})).await
     }
 
+    /// While a shard changes hands nobody can answer for its jobs; that is said, and nothing was done.
     pub async fn run_with(&self, job: &str, request: Value) -> Run {
-        read(self.post(&format!("/jobs/default/{job}/run"), request).await)
+        let path = format!("/jobs/default/{job}/run");
+        let answer = until("somebody owns the job", async || {
+            let answer = self.call(Method::POST, &path, Some(request.clone())).await;
+            (answer.body["error"]["code"] != "no_owner").then_some(answer)
+        })
+        .await;
+        assert!(answer.status.is_success(), "POST {path}: {} {}", answer.status, answer.body);
+        read(answer.body)
     }
 
     pub async fn run(&self, id: &str) -> Run {
@@ -155,10 +185,19 @@ impl Client {
 
     /// All recorded runs of a job, oldest first.
     pub async fn runs(&self, job: &str) -> Vec<Run> {
+        self.runs_where(&format!("&job=default/{job}")).await
+    }
+
+    /// Of every job.
+    pub async fn all_runs(&self) -> Vec<Run> {
+        self.runs_where("").await
+    }
+
+    async fn runs_where(&self, filter: &str) -> Vec<Run> {
         let mut all = Vec::new();
         let mut cursor = String::new();
         loop {
-            let page = self.get(&format!("/runs?job=default/{job}&limit={PAGE}{cursor}")).await;
+            let page = self.get(&format!("/runs?limit={PAGE}{filter}{cursor}")).await;
             let items = page["items"].as_array().expect("items").iter().cloned().map(read);
             all.extend(items);
             match page["next"].as_str() {

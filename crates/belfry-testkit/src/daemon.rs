@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::servers::{die_with_parent, spawn_from_a_thread_that_stays};
 use crate::until::until_within;
 
 /// Lines of stderr that a failed test shows.
@@ -15,7 +16,7 @@ const STDERR_LINES_SHOWN: usize = 60;
 
 /// A running process. It does not outlive its value.
 pub struct Daemon {
-    name: &'static str,
+    name: String,
     child: Child,
     stderr: PathBuf,
 }
@@ -23,21 +24,23 @@ pub struct Daemon {
 impl Daemon {
     /// What it says goes to the end of the file `stderr`.
     #[expect(clippy::disallowed_methods, reason = "the program under test is started as a user starts it")]
-    pub fn start(name: &'static str, program: &Path, args: &[String], env: &[(String, String)], stderr: &Path) -> Self {
+    pub fn start(name: &str, program: &Path, args: &[String], env: &[(String, String)], stderr: &Path) -> Self {
         let log = File::options().create(true).append(true).open(stderr).expect("the file for stderr");
         let inherited: Vec<(String, String)> =
             std::env::vars().filter(|(name, _)| !name.starts_with("BELFRY_")).collect();
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(args)
             .env_clear()
             .envs(inherited)
             .envs(env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
+            .stderr(log);
+        die_with_parent(&mut command);
+        let child = spawn_from_a_thread_that_stays(command)
             .unwrap_or_else(|cause| panic!("start {}: {cause}", program.display()));
-        Self { name, child, stderr: stderr.to_owned() }
+        Self { name: name.to_owned(), child, stderr: stderr.to_owned() }
     }
 
     pub fn pid(&self) -> u32 {

@@ -2,10 +2,12 @@
 //! themselves wrote down. It shares no rule with the code under test: what is due is computed here anew.
 
 mod belfry;
+pub mod chaos;
 mod client;
 mod daemon;
 mod judge;
 pub mod oracle;
+pub mod planted;
 mod proxy;
 mod seed;
 pub mod servers;
@@ -15,9 +17,9 @@ mod witness;
 pub use belfry::{Belfry, Layout, Setup};
 pub use client::{Answer, Client, Run};
 pub use daemon::{Daemon, processes_with};
-pub use judge::{Case, Fault, Tally, judge};
-pub use proxy::Proxy;
+pub use judge::{Case, Fault, MarkedLost, Promise, Tally, Trouble, TroubleOf, judge};
+pub use proxy::{Direction, Proxy};
 pub use seed::Seed;
 pub use servers::{Etcd, EtcdOptions, MariaDb, Postgres, ZooKeeper};
 pub use until::{now, sleep_until, until, until_within};
-pub use witness::{Line, Mark, Witness};
+pub use witness::{LINES, Line, Mark, Witness};

@@ -1,19 +1,20 @@
-//! A TCP proxy between a client and a real server that loses answers, cuts connections and holds bytes back when it is told.
+//! A TCP proxy between a client and a real server that loses answers, cuts connections, and holds bytes back or lets them vanish
+//! in either direction when it is told.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::servers::Port;
 
 const CHUNK_BYTES: usize = 64 * 1024;
-/// How soon the listener sees that it should close.
-const ACCEPT_TURN_MS: u16 = 5;
 /// An answer is over when the server has said nothing for so long. Its first bytes may be a mere receipt: HTTP/2 grants room
 /// before the request was looked at.
 const ANSWER_OVER_AFTER: Duration = Duration::from_millis(150);
@@ -28,12 +29,29 @@ struct Shared {
     port: Port,
     state: Mutex<State>,
     changed: Condvar,
+    /// Wakes the listener, which waits for connections and not for the condition.
+    link_changed: EventFd,
+}
+
+/// Seen from the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Requests,
+    Answers,
+}
+
+impl Direction {
+    pub const BOTH: [Direction; 2] = [Direction::Requests, Direction::Answers];
 }
 
 #[derive(Default)]
 struct State {
     link: Link,
+    requests: Flow,
+    answers: Flow,
     listening: bool,
+    connections_made: u64,
+    withheld_bytes: u64,
     /// The answer to the next request with these bytes is lost.
     lose: Option<Vec<u8>>,
     answers_lost: u64,
@@ -44,10 +62,20 @@ struct State {
 enum Link {
     #[default]
     Open,
-    Stalled,
     Cut,
     /// The proxy is being dropped.
     Ended,
+}
+
+/// What becomes of bytes in one direction.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Flow {
+    #[default]
+    Open,
+    /// They wait, and arrive late: a network that lost packets sends them again.
+    Held,
+    /// They vanish, while both sides hold the connection open.
+    Lost,
 }
 
 struct Connection {
@@ -55,6 +83,8 @@ struct Connection {
     server: TcpStream,
     /// The request whose answer is to be lost went through here. Written and read under the lock of the state.
     doomed: Mutex<bool>,
+    /// Bytes of it vanished, so what comes after them makes no sense.
+    torn: AtomicBool,
 }
 
 impl Connection {
@@ -78,6 +108,7 @@ impl Proxy {
             port: Port::free(),
             state: Mutex::default(),
             changed: Condvar::new(),
+            link_changed: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC).expect("an event"),
         });
         let acceptor = start_thread("proxy-accept", {
             let shared = shared.clone();
@@ -115,12 +146,42 @@ impl Proxy {
 
     /// Bytes wait in both directions until `heal`; connections stay.
     pub fn stall(&self) {
-        self.shared.set(Link::Stalled);
+        Direction::BOTH.into_iter().for_each(|direction| self.hold(direction));
+    }
+
+    /// Bytes in this direction wait until `heal`, and arrive then; connections stay.
+    pub fn hold(&self, direction: Direction) {
+        *self.shared.lock().flow(direction) = Flow::Held;
+    }
+
+    /// Bytes in this direction vanish until `heal`; connections stay until then.
+    pub fn swallow(&self, direction: Direction) {
+        *self.shared.lock().flow(direction) = Flow::Lost;
+    }
+
+    /// What was held in this direction arrives now, whatever the other direction does.
+    pub fn let_through(&self, direction: Direction) {
+        *self.shared.lock().flow(direction) = Flow::Open;
+        self.shared.changed.notify_all();
     }
 
     pub fn heal(&self) {
+        for direction in Direction::BOTH {
+            self.let_through(direction);
+        }
         self.shared.set(Link::Open);
         self.until_listening(true);
+        let connections = self.shared.lock().connections.clone();
+        connections.iter().filter(|connection| connection.torn.load(Ordering::Relaxed)).for_each(|torn| torn.cut());
+    }
+
+    pub fn connections_made(&self) -> u64 {
+        self.shared.lock().connections_made
+    }
+
+    /// How many bytes had to wait or vanished.
+    pub fn withheld_bytes(&self) -> u64 {
+        self.shared.lock().withheld_bytes
     }
 
     pub fn answers_lost(&self) -> u64 {
@@ -151,14 +212,39 @@ impl Shared {
     fn set(&self, link: Link) {
         self.lock().link = link;
         self.changed.notify_all();
+        self.link_changed.write(1).expect("an event counts far");
     }
 
-    /// Holds a chunk back while the link is stalled. None when it is cut instead: what waited is lost with it.
-    fn when_open(&self) -> Option<MutexGuard<'_, State>> {
-        let state = self.lock();
-        let state = self.changed.wait_while(state, |state| state.link == Link::Stalled).expect("no thread panics");
-        (state.link == Link::Open).then_some(state)
+    /// Decides about a chunk, and holds it back while it has to wait.
+    fn passage(&self, direction: Direction, bytes: usize) -> Passage<'_> {
+        let mut state = self.lock();
+        if *state.flow(direction) != Flow::Open {
+            state.withheld_bytes += bytes as u64;
+        }
+        let is_held = |state: &mut State| state.link == Link::Open && *state.flow(direction) == Flow::Held;
+        let mut state = self.changed.wait_while(state, is_held).expect("no thread panics");
+        match (state.link, *state.flow(direction)) {
+            (Link::Cut | Link::Ended, _) => Passage::Cut,
+            (Link::Open, Flow::Lost) => Passage::Lost,
+            (Link::Open, Flow::Open | Flow::Held) => Passage::Open(state),
+        }
     }
+}
+
+impl State {
+    fn flow(&mut self, direction: Direction) -> &mut Flow {
+        match direction {
+            Direction::Requests => &mut self.requests,
+            Direction::Answers => &mut self.answers,
+        }
+    }
+}
+
+enum Passage<'a> {
+    Open(MutexGuard<'a, State>),
+    Lost,
+    /// What waited is lost with the connection.
+    Cut,
 }
 
 /// Listens while the link is not cut: a closed listener is what refuses a connection.
@@ -173,9 +259,14 @@ fn accept_all(shared: &Arc<Shared>) {
         let listener = TcpListener::bind(shared.port.address()).expect("listen on a port that is ours");
         shared.lock().listening = true;
         shared.changed.notify_all();
-        while matches!(shared.lock().link, Link::Open | Link::Stalled) {
-            let mut ready = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-            if matches!(poll(&mut ready, PollTimeout::from(ACCEPT_TURN_MS)), Ok(1..))
+        while shared.lock().link == Link::Open {
+            let (clients, change) = (listener.as_fd(), shared.link_changed.as_fd());
+            let mut ready = [clients, change].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            // An interrupted wait is a wait that found nothing.
+            let _found = poll(&mut ready, PollTimeout::NONE);
+            if ready[1].any() == Some(true) {
+                shared.link_changed.read().expect("an event that has come");
+            } else if ready[0].any() == Some(true)
                 && let Ok((client, _)) = listener.accept()
             {
                 join(shared, client);
@@ -193,8 +284,11 @@ fn join(shared: &Arc<Shared>, client: TcpStream) {
     for stream in [&client, &server] {
         stream.set_nodelay(true).expect("an option of an open socket");
     }
-    let connection = Arc::new(Connection { client, server, doomed: Mutex::new(false) });
-    shared.lock().connections.push(connection.clone());
+    let connection = Arc::new(Connection { client, server, doomed: Mutex::new(false), torn: AtomicBool::new(false) });
+    let mut state = shared.lock();
+    state.connections_made += 1;
+    state.connections.push(connection.clone());
+    drop(state);
     start_thread("proxy-requests", {
         let (shared, connection) = (shared.clone(), connection.clone());
         move || {
@@ -216,7 +310,14 @@ fn join(shared: &Arc<Shared>, client: TcpStream) {
 fn pass_requests(shared: &Shared, connection: &Connection) {
     let mut chunk = vec![0; CHUNK_BYTES];
     while let Ok(count @ 1..) = (&connection.client).read(&mut chunk) {
-        let Some(mut state) = shared.when_open() else { return };
+        let mut state = match shared.passage(Direction::Requests, count) {
+            Passage::Open(state) => state,
+            Passage::Lost => {
+                connection.torn.store(true, Ordering::Relaxed);
+                continue;
+            }
+            Passage::Cut => return,
+        };
         if state.lose.as_deref().is_some_and(|wanted| contains(&chunk[..count], wanted)) {
             state.lose = None;
             *connection.doomed.lock().expect("no thread panics with the lock") = true;
@@ -232,8 +333,13 @@ fn pass_requests(shared: &Shared, connection: &Connection) {
 fn pass_answers(shared: &Shared, connection: &Connection) {
     let mut chunk = vec![0; CHUNK_BYTES];
     while let Ok(count @ 1..) = (&connection.server).read(&mut chunk) {
-        if shared.when_open().is_none() {
-            return;
+        match shared.passage(Direction::Answers, count) {
+            Passage::Open(_) => {}
+            Passage::Lost => {
+                connection.torn.store(true, Ordering::Relaxed);
+                continue;
+            }
+            Passage::Cut => return,
         }
         if connection.is_doomed() {
             connection.server.set_read_timeout(Some(ANSWER_OVER_AFTER)).expect("an option of an open socket");

@@ -5,11 +5,19 @@
 pub struct Seed(u64);
 
 impl Seed {
+    pub fn of(number: u64) -> Self {
+        Self(number)
+    }
+
     /// From `BELFRY_SEED`, else `default`; said on stderr, which a failed test shows.
     pub fn from_env(default: u64) -> Self {
+        Self(Self::number_from_env(default))
+    }
+
+    pub fn number_from_env(default: u64) -> u64 {
         let seed = std::env::var("BELFRY_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(default);
         eprintln!("seed {seed}; the same one again: BELFRY_SEED={seed}");
-        Self(seed)
+        seed
     }
 
     /// Below `bound`.

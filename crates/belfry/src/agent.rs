@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use belfry_agent::{Agent, AgentConfig};
 use belfry_control::Tasks;
+use belfry_core::join::JoinToken;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::AgentArgs;
@@ -20,13 +21,6 @@ pub fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn work(args: AgentArgs) -> anyhow::Result<()> {
-    let credential = match &args.credential_file {
-        Some(file) => std::fs::read_to_string(file)
-            .with_context(|| format!("--credential-file {}", file.display()))?
-            .trim()
-            .to_owned(),
-        None => String::new(),
-    };
     let agent = Agent::start(AgentConfig {
         data_dir: args.data.clone().unwrap_or_else(serve::default_agent_dir),
         name: args.name.clone().unwrap_or_else(serve::host_name),
@@ -36,7 +30,7 @@ async fn work(args: AgentArgs) -> anyhow::Result<()> {
         default_user: args.default_user.clone().unwrap_or_else(|| "nobody".to_owned()),
         quit_time: args.quit_time.get(),
         zygote: serve::own_zygote(),
-        credential,
+        join: args.join.clone().map(|token| through(token, &args.servers)),
     })
     .await
     .context("start the agent")?;
@@ -45,18 +39,23 @@ async fn work(args: AgentArgs) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
     let (ended, mut session_ended) = tokio::sync::oneshot::channel();
     // On its own: the session must outlive the signal, for results are delivered while the agent drains.
-    tasks.spawn("session with the server", {
+    tasks.spawn("sessions with servers", {
         let (agent, servers, shutdown) = (agent.clone(), args.servers.clone(), shutdown.clone());
         async move {
             let _ = ended.send(agent.run_remote(servers, shutdown).await);
         }
     });
     let signal = tokio::select! {
-        ended = &mut session_ended => return ended?.context("the session with the server"),
+        ended = &mut session_ended => return ended?.context("reach the servers"),
         signal = serve::stop_signal(&tasks) => signal?,
     };
     tracing::info!("{signal}: nothing new is taken; running work has {} to finish", args.quit_time);
     agent.drain(&format!("the agent was stopped by {signal}")).await;
     shutdown.cancel();
     Ok(())
+}
+
+/// Addresses on the command line are better known than those in the token.
+fn through(token: JoinToken, servers: &[String]) -> JoinToken {
+    if servers.is_empty() { token } else { JoinToken { addresses: servers.to_vec(), ..token } }
 }

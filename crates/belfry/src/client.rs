@@ -11,6 +11,7 @@ pub use find::{Found, Source, default_data_dir, find_server};
 pub use saved::{SavedLogin, SavedLogins, saved_logins_path};
 pub use stream::{EventStream, ServerEvent};
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode, Url, header};
@@ -29,8 +30,12 @@ pub enum ClientError {
     NoServer { tried: String },
     #[error("{url} is not an address of a server; write it as http://127.0.0.1:8787")]
     BadUrl { url: String },
-    #[error("{url}: https is not supported yet; use http through a tunnel, as `ssh -L 8787:127.0.0.1:8787 HOST`")]
-    HttpsNotYet { url: String },
+    #[error("--ca {}: {why}", path.display())]
+    BadCa { path: PathBuf, why: String },
+    #[error(
+        "{url} is not trusted: {why}; if it has a certificate of its own CA, give that with --ca FILE (`ca.pem` in the server's data folder)"
+    )]
+    NotTrusted { url: String, why: String },
     #[error("{url} does not answer: {why}; is it running? Start one with `belfry up`, or give another --url")]
     Unreachable { url: String, why: String },
     #[error("{url} wants a login: {message}; try `belfry login`, or give a token with BELFRY_TOKEN")]
@@ -50,10 +55,11 @@ fn place(field: &Option<String>) -> String {
 impl ClientError {
     pub fn exit(&self) -> Exit {
         match self {
-            ClientError::NoServer { .. } | ClientError::Unreachable { .. } | ClientError::NotLoggedIn { .. } => {
-                Exit::NoServer
-            }
-            ClientError::BadUrl { .. } | ClientError::HttpsNotYet { .. } => Exit::Usage,
+            ClientError::NoServer { .. }
+            | ClientError::Unreachable { .. }
+            | ClientError::NotTrusted { .. }
+            | ClientError::NotLoggedIn { .. } => Exit::NoServer,
+            ClientError::BadUrl { .. } | ClientError::BadCa { .. } => Exit::Usage,
             ClientError::NotFound { .. } => Exit::NotFound,
             ClientError::Refused { status: StatusCode::UNAUTHORIZED, .. } => Exit::NoServer,
             ClientError::Refused { .. } | ClientError::Strange { .. } => Exit::Failed,
@@ -67,7 +73,8 @@ impl ClientError {
             ClientError::Refused { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE,
             ClientError::NoServer { .. }
             | ClientError::BadUrl { .. }
-            | ClientError::HttpsNotYet { .. }
+            | ClientError::BadCa { .. }
+            | ClientError::NotTrusted { .. }
             | ClientError::NotLoggedIn { .. }
             | ClientError::NotFound { .. }
             | ClientError::Strange { .. } => false,
@@ -95,15 +102,27 @@ pub enum Credential {
 }
 
 impl Client {
-    pub fn new(url: &str, credential: Credential) -> Result<Self, ClientError> {
+    /// `ca`: trusted instead of the system's, PEM.
+    pub fn new(url: &str, ca: Option<&str>, credential: Credential) -> Result<Self, ClientError> {
         let bad = || ClientError::BadUrl { url: url.to_owned() };
         let base = Url::parse(url).map_err(|_| bad())?;
-        match base.scheme() {
-            "http" if base.has_host() => {}
-            "https" => return Err(ClientError::HttpsNotYet { url: url.to_owned() }),
-            _ => return Err(bad()),
+        if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
+            return Err(bad());
         }
-        let http = reqwest::Client::builder()
+        let mut http = reqwest::Client::builder();
+        match ca.map(|pem| reqwest::Certificate::from_pem(pem.as_bytes())) {
+            Some(Ok(ca)) => http = http.tls_certs_only([ca]),
+            Some(Err(cause)) => {
+                return Err(ClientError::NotTrusted {
+                    url: url.to_owned(),
+                    why: format!("the CA cannot be read: {cause}"),
+                });
+            }
+            // Nothing is read from the system when it is not needed.
+            None if base.scheme() == "http" => http = http.tls_certs_only([]),
+            None => {}
+        }
+        let http = http
             .connect_timeout(CONNECT_TIMEOUT)
             .user_agent(concat!("belfry/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
@@ -248,7 +267,11 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> ClientError {
-        ClientError::Unreachable { url: self.url().to_owned(), why: in_full(error) }
+        let why = in_full(error);
+        if why.contains("certificate") {
+            return ClientError::NotTrusted { url: self.url().to_owned(), why };
+        }
+        ClientError::Unreachable { url: self.url().to_owned(), why }
     }
 
     fn strange(&self, why: String) -> ClientError {
@@ -274,22 +297,21 @@ mod tests {
 
     #[test]
     fn an_address_is_checked_before_it_is_used() {
-        assert!(matches!(Client::new("https://a", Credential::None), Err(ClientError::HttpsNotYet { .. })));
         for url in ["", "localhost:8787", "ftp://a", "http://"] {
-            assert!(matches!(Client::new(url, Credential::None), Err(ClientError::BadUrl { .. })), "{url}");
+            assert!(matches!(Client::new(url, None, Credential::None), Err(ClientError::BadUrl { .. })), "{url}");
         }
     }
 
     #[test]
     fn parts_of_a_path_are_escaped_and_a_prefix_is_kept() {
-        let client = Client::new("http://h:1/belfry/", Credential::None).unwrap();
+        let client = Client::new("http://h:1/belfry/", None, Credential::None).unwrap();
         let request = client.request(Method::GET, &["nodes", "a/b c"], &vec![("q", "x y".to_owned())]).build().unwrap();
         assert_eq!(request.url().as_str(), "http://h:1/belfry/api/v1/nodes/a%2Fb%20c?q=x+y");
     }
 
     #[test]
     fn a_refusal_keeps_the_words_of_the_server() {
-        let client = Client::new("http://h:1", Credential::None).unwrap();
+        let client = Client::new("http://h:1", None, Credential::None).unwrap();
         let error = serde_json::json!({ "code": "invalid", "message": "it never fires", "field": "schedule" });
         assert_eq!(client.refusal(StatusCode::UNPROCESSABLE_ENTITY, &error).to_string(), "schedule: it never fires");
         assert_eq!(client.refusal(StatusCode::NOT_FOUND, &error).exit(), Exit::NotFound);

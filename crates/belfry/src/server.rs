@@ -1,24 +1,24 @@
 //! `belfry server`: API and scheduling without an agent; agents connect to it. Several servers on one store and coordinator are one
-//! cluster. In this version on loopback addresses only: what TLS between machines needs is refused by name.
+//! cluster.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use belfry_api::{ApiSettings, Joining};
 use belfry_control::{Addresses, ControlConfig, Tasks};
 use belfry_coord::{Clock, SystemClock};
+use belfry_core::join::is_address;
 use belfry_core::units::Span;
-use belfry_store::Store;
 use tokio::net::TcpListener;
 
 use crate::cli::ServerArgs;
 use crate::client::default_data_dir;
-use crate::serve::{self, Backends, DataDir, Http};
+use crate::serve::{self, Backends, Ca, DataDir, Http};
 use crate::up;
 
 const TTL_MIN: Span = Span::from_secs(2);
-const CREDENTIAL_FILE: &str = "agent-credential";
-const CREDENTIAL_SETTING: &str = "agent_credential";
 
 pub fn run(args: ServerArgs) -> anyhow::Result<ExitCode> {
     serve::init_logging();
@@ -30,42 +30,50 @@ pub fn run(args: ServerArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: ServerArgs) -> anyhow::Result<()> {
-    refuse_what_is_to_come(&args)?;
+    let args = serve::complete(args)?;
+    check(&args)?;
     let folder = args
         .data
         .clone()
         .or_else(default_data_dir)
         .context("no home folder is known; choose a data folder with --data")?;
     let data = DataDir::open(folder)?;
-    let http = Http::bind(args.listen.unwrap_or(([127, 0, 0, 1], 8787).into()), false).await?;
+    let http = Http::bind(&args.http).await?;
     let timezone = up::timezone(args.default_timezone.as_deref())?;
     let backends = Backends::open(&data, args.store.as_deref(), args.coordinator.as_deref()).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     up::first_admin(&data, &backends.store, &*clock).await?;
     up::cli_token(&data, &backends.store, &*clock).await?;
-    let credential = agent_credential(&data, &backends.store, &*clock).await?;
+    let ca = Ca::of_cluster(&backends.store, clock.now()).await?;
     let for_agents = TcpListener::bind(args.listen_agents.unwrap_or(([127, 0, 0, 1], 8788).into()))
         .await
         .context("the address for agents cannot be listened on; choose another with --listen-agents")?;
-    let (address, agents) = (http.address, for_agents.local_addr()?);
+    let agents = for_agents.local_addr()?;
+    let (url, local_url) = (args.advertise.clone().unwrap_or_else(|| http.url()), http.local_url());
     let config = ControlConfig {
         ttl: args.ttl.map_or(ControlConfig::default().ttl, Span::get),
-        agent_credential: Some(credential),
         tidy: !args.no_compaction,
-        addresses: Addresses { api: format!("http://{address}"), agents: format!("http://{agents}") },
+        addresses: Addresses { api: url.clone(), agents: reached_by_agents(&args, agents)? },
         ..ControlConfig::default()
     };
     let control = up::start_control(config, &backends, clock.clone()).await?;
-    control.serve_agents(for_agents);
+    control.serve_agents(for_agents, ca.issue(&[])?);
     let tasks = Tasks::default();
-    let stop_http = http.serve(&tasks, up::api(&backends.store, &control, &timezone, clock, &tasks)?);
+    let settings = ApiSettings {
+        default_timezone: timezone,
+        secure_cookie: http.has_tls(),
+        joining: Some(Joining { ca: ca.hash, address: agents.to_string() }),
+        peers_ca: Some(ca.certificate.clone()),
+        ..ApiSettings::default()
+    };
+    let router = up::api(&backends.store, &control, settings, clock, &tasks)?;
+    let names: Vec<String> = host_of(&url).into_iter().collect();
+    let stop_http = http.serve(&tasks, router, &ca, &names)?;
     // Whoever waits for `address` finds everything else in place.
-    data.write_secret("agents-address", &format!("http://{agents}"))?;
-    data.write_secret("address", &format!("http://{address}"))?;
-    tracing::info!(
-        "ready at http://{address}; agents: belfry agent --server http://{agents} --credential-file {}",
-        data.file(CREDENTIAL_FILE).display()
-    );
+    data.write_secret("agents-address", &agents.to_string())?;
+    data.write_secret("ca.pem", ca.certificate.trim_end())?;
+    data.write_secret("address", &local_url)?;
+    tracing::info!("ready at {url}, for agents at {agents}; `belfry node join-token` prints how a machine joins");
     let signal = serve::stop_signal(&tasks).await?;
     tracing::info!("{signal}: shards are given back; what runs on agents goes on");
     control.stop().await;
@@ -76,16 +84,11 @@ async fn serve(args: ServerArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn refuse_what_is_to_come(args: &ServerArgs) -> anyhow::Result<()> {
-    if args.config.is_some() {
-        bail!("--config is not supported yet; use flags or BELFRY_* variables");
-    }
-    if args.allow_plain_http {
-        bail!("--allow-plain-http is not supported yet; listen on 127.0.0.1 and use `ssh -L`");
-    }
-    let addresses = [("--listen", args.listen), ("--listen-agents", args.listen_agents)];
-    if let Some((flag, _)) = addresses.iter().find(|(_, address)| address.is_some_and(|a| !a.ip().is_loopback())) {
-        bail!("{flag}: TLS between machines is not supported yet, so only loopback addresses are accepted");
+fn check(args: &ServerArgs) -> anyhow::Result<()> {
+    if let Some(url) = &args.advertise
+        && (!url.starts_with("http://") && !url.starts_with("https://") || host_of(url).is_none())
+    {
+        bail!("--advertise: `{url}` is not accepted; an address as https://belfry1.example:8787 is");
     }
     match args.ttl {
         Some(ttl) if ttl < TTL_MIN => bail!("--ttl: `{ttl}` is too short; {TTL_MIN} or more is accepted"),
@@ -93,13 +96,18 @@ fn refuse_what_is_to_come(args: &ServerArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Shared by all agents and servers of the cluster until each node gets its own.
-async fn agent_credential(data: &DataDir, store: &Store, clock: &dyn Clock) -> anyhow::Result<String> {
-    let mut random = [0; 32];
-    getrandom::fill(&mut random).map_err(|cause| anyhow::anyhow!("no random numbers: {cause}"))?;
-    let fresh: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let known = data.read_secret(CREDENTIAL_FILE).unwrap_or(fresh);
-    let credential = store.setting_or(CREDENTIAL_SETTING, &known, clock.now()).await?;
-    data.write_secret(CREDENTIAL_FILE, &credential)?;
-    Ok(credential)
+fn host_of(url: &str) -> Option<String> {
+    let host = reqwest::Url::parse(url).ok()?.host_str()?.to_owned();
+    Some(host.trim_matches(['[', ']']).to_owned())
+}
+
+/// What agents are told. An address that means "all of this machine's" is told as the machine's name.
+fn reached_by_agents(args: &ServerArgs, listening: SocketAddr) -> anyhow::Result<String> {
+    match args.advertise_agents.as_deref() {
+        Some("none") => Ok(String::new()),
+        Some(address) if is_address(address) => Ok(address.to_owned()),
+        Some(other) => bail!("--advertise-agents: `{other}` is not accepted; HOST:PORT or `none` is"),
+        None if listening.ip().is_unspecified() => Ok(format!("{}:{}", serve::host_name(), listening.port())),
+        None => Ok(listening.to_string()),
+    }
 }

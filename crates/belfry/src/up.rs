@@ -15,7 +15,7 @@ use belfry_store::{SecretHash, Store, TokenOwner};
 use crate::cli::UpArgs;
 use crate::client::default_data_dir;
 use crate::serve::banner::Banner;
-use crate::serve::{self, Backends, DataDir, Http};
+use crate::serve::{self, Backends, Ca, DataDir, Http};
 
 const PASSWORD_FILE: &str = "admin-password";
 const TOKEN_FILE: &str = "cli-token";
@@ -37,7 +37,7 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
     let folder =
         args.data.clone().or(default_dir).context("no home folder is known; choose a data folder with --data")?;
     let data = DataDir::open(folder)?;
-    let http = Http::bind(args.listen, false).await?;
+    let http = Http::bind(&args.http).await?;
     let timezone = timezone(args.default_timezone.as_deref())?;
     let node_name = args.name.clone().unwrap_or_else(serve::host_name);
     let backends = Backends::embedded(&data).await?;
@@ -56,7 +56,7 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
         default_user: args.default_user.clone().unwrap_or_else(|| "nobody".to_owned()),
         quit_time: args.quit_time.get(),
         zygote: serve::own_zygote(),
-        credential: String::new(),
+        join: None,
     })
     .await
     .context("start the agent")?;
@@ -64,10 +64,15 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
     control.connect_local(link.to_agent, link.from_agent);
 
     let tasks = Tasks::default();
-    let address = http.address;
-    let stop_http = http.serve(&tasks, api(&backends.store, &control, &timezone, clock, &tasks)?);
-    data.write_secret(ADDRESS_FILE, &format!("http://{address}"))?;
+    let (address, url) = (http.address, http.local_url());
+    let ca = Ca::of_cluster(&backends.store, clock.now()).await?;
+    let settings =
+        ApiSettings { default_timezone: timezone.clone(), secure_cookie: http.has_tls(), ..ApiSettings::default() };
+    let stop_http = http.serve(&tasks, api(&backends.store, &control, settings, clock, &tasks)?, &ca, &[])?;
+    data.write_secret("ca.pem", ca.certificate.trim_end())?;
+    data.write_secret(ADDRESS_FILE, &url)?;
     Banner {
+        url: &url,
         address,
         data: data.path(),
         new_password: new_password.as_deref(),
@@ -112,13 +117,12 @@ pub async fn start_control(
 pub fn api(
     store: &Store,
     control: &Control,
-    timezone: &str,
+    settings: ApiSettings,
     clock: Arc<dyn Clock>,
     tasks: &Tasks,
 ) -> anyhow::Result<axum::Router> {
     let handle = belfry_api::metrics::install().context("install the metrics recorder")?;
     tasks.spawn("metrics upkeep", belfry_api::metrics::upkeep(handle.clone()));
-    let settings = ApiSettings { default_timezone: timezone.to_owned(), ..ApiSettings::default() };
     let state =
         ApiState::new(store.clone(), control.clone(), settings, Arc::new(move || clock.now())).with_metrics(handle);
     Ok(belfry_api::router(state))

@@ -55,12 +55,10 @@ impl Cluster {
         self.servers.push((daemon, Client::new(address.trim(), token.trim()), data));
     }
 
-    /// It is told of the first server only.
+    /// The token names the servers that live at the moment; later ones are learned.
     async fn add_agent(&mut self) {
-        let data = &self.servers[0].2;
-        let address = std::fs::read_to_string(data.join("agents-address")).expect("the address for agents");
-        let credential = data.join("agent-credential").display().to_string();
-        let args = ["agent", "--name", "worker", "--server", address.trim(), "--credential-file", &credential];
+        let token = self.servers[0].1.join_token().await;
+        let args = ["agent", "--name", "worker", "--join", &token];
         self.agent = Some(self.daemon("agent", &args, &self.folder.path().join("agent")));
         for (_, client, _) in &self.servers {
             until("the agent is connected to each server", async || {

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use belfry_testkit::{
-    Belfry, Case, Fault, Layout, Run, Seed, Setup, Tally, Witness, judge, now, oracle, sleep_until, until, until_within,
+    Belfry, Case, Fault, Layout, Promise, Run, Seed, Setup, Tally, Trouble, Witness, judge, now, oracle, sleep_until,
+    until, until_within,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -135,9 +136,20 @@ impl Ordeal {
             Some(())
         })
         .await;
-        for ((name, ..), due) in JOBS.into_iter().zip(&due) {
+        let troubles: Vec<Trouble> = self.kills.iter().copied().map(Trouble::at).collect();
+        for ((name, _, _, overlap), due) in JOBS.into_iter().zip(&due) {
             let (witness, records) = (self.witness.lines(name), client.runs(name).await);
-            let case = Case { job: name, due, witness: &witness, records: &records, kills: &self.kills };
+            let case = Case {
+                job: name,
+                due,
+                witness: &witness,
+                records: &records,
+                promise: Promise::AtMostOnce,
+                overlap_forbidden: overlap == "forbid",
+                late_after: None,
+                troubles: &troubles,
+                marked_lost: &[],
+            };
             faults.extend(judge(&case, &mut tally));
         }
         eprintln!(

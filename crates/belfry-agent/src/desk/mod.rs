@@ -1,6 +1,7 @@
 //! The desk: every decision of a node, made from events and the time they come with. It does nothing itself: what is to be
 //! done comes out as acts, in order. The loop around it is `desk_loop`.
 
+mod exclusive;
 mod orders;
 mod past;
 mod peers;
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::trust::{Heartbeats, Trust};
+use exclusive::Exclusive;
 use past::Past;
 pub(crate) use peers::SessionId;
 use peers::{Peers, RESEND_AFTER};
@@ -102,6 +104,8 @@ pub(crate) struct KillOrder {
     /// `None`: the job's own.
     pub grace: Option<Duration>,
     pub reason: String,
+    /// The node ends it for reasons of its own.
+    pub abandoned: bool,
 }
 
 /// What others want to know of a desk.
@@ -124,6 +128,9 @@ pub(crate) struct Desk {
     past: Past,
     live: HashMap<Key, Live>,
     queue: Queue,
+    exclusive: Exclusive,
+    /// Held dead: this incarnation is told to the servers when nothing exclusive of the former one is left.
+    hello_is_due: bool,
     /// Runs that hold a slot.
     executing: u32,
     /// Of these, the ones whose program does not run yet.
@@ -180,6 +187,8 @@ impl Desk {
             past: Past::default(),
             live: HashMap::new(),
             queue: Queue::default(),
+            exclusive: Exclusive::default(),
+            hello_is_due: false,
             executing: 0,
             starting: 0,
             peers,
@@ -217,6 +226,7 @@ impl Desk {
     /// What is due by the clock alone. To be called after events and at `next_wake`.
     pub(crate) fn tick(&mut self, now: Moment) {
         self.beat(now);
+        self.end_exclusive_in_time(now);
         self.start_due(now);
         self.give_up_overdue(now);
         if now.boot >= self.next_resend {
@@ -231,7 +241,8 @@ impl Desk {
     pub(crate) fn next_wake(&self) -> Option<Duration> {
         let start = if self.has_room() { self.queue.next_due() } else { None };
         let resend = (self.peers.undelivered() > 0).then_some(self.next_resend);
-        [start, self.queue.next_give_up(), self.beats.next_at(), resend].into_iter().flatten().min()
+        let exclusive = self.exclusive.next_wake(self.beats.last_moments());
+        [start, self.queue.next_give_up(), self.beats.next_at(), resend, exclusive].into_iter().flatten().min()
     }
 
     pub(crate) fn take_acts(&mut self) -> Vec<Act> {
@@ -250,14 +261,14 @@ impl Desk {
         let end = format!("the agent on {} stops: {reason}", self.facts.name);
         self.stopping = Some(reason);
         for key in self.waiting() {
-            self.never_start(key, belfry_core::run::Outcome::Skipped, end.clone(), now);
+            self.abandon(key, end.clone(), now);
         }
     }
 
     fn end_all(&mut self, reason: &str) {
         let reason = format!("the agent on {} stops: {reason}", self.facts.name);
         for live in self.live.values() {
-            live.kill(KillOrder { grace: None, reason: reason.clone() });
+            live.kill(KillOrder { grace: None, reason: reason.clone(), abandoned: true });
         }
     }
 

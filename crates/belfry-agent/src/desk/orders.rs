@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use belfry_core::planted;
 use belfry_core::run::{Outcome, RunState};
 use belfry_core::units::Span;
 use belfry_proto::session::{Dispatch, Ended, Kill, Recall, Started, Taken, from_agent};
@@ -29,6 +30,11 @@ impl Desk {
             self.answer_again(key, session);
             return;
         }
+        if dispatch.reminder {
+            // It has ended so long ago that it is forgotten here: its end is in the store, where the owner finds it.
+            tracing::warn!(%key, "a server asks for a run that this node does not know any more; nothing is started");
+            return;
+        }
         let refusal = match () {
             () if !self.is_for_this_incarnation(&dispatch) => Some(Refusal::OtherIncarnation),
             () if !is_of_highest_term => Some(Refusal::LowerTerm),
@@ -51,7 +57,7 @@ impl Desk {
 
     /// An order is bound to the incarnation that the claim names: a new one cannot know what the old one started.
     fn is_for_this_incarnation(&self, dispatch: &Dispatch) -> bool {
-        dispatch.incarnation == self.incarnation.0
+        dispatch.incarnation == self.incarnation.0 || belfry_core::planted::is("order_for_another_incarnation_taken")
     }
 
     fn is_of_highest_term(&mut self, shard: u32, term: u64) -> bool {
@@ -59,10 +65,16 @@ impl Desk {
     }
 
     fn was_taken(&self, key: Key) -> bool {
-        self.live.contains_key(&key) || self.peers.is_undelivered(key) || self.past.get(key).is_some()
+        let forgets = |known: &Known| planted::is("agent_forgets_taken_runs") && *known == Known::Ended;
+        self.live.contains_key(&key)
+            || self.peers.is_undelivered(key)
+            || self.past.get(key).filter(|known| !forgets(known)).is_some()
     }
 
     fn remember_refusal(&mut self, key: Key, refusal: Refusal, now: Moment) {
+        if planted::is("refusal_not_remembered") {
+            return;
+        }
         self.past.remember(key, Known::Refused(refusal), now.boot);
     }
 
@@ -80,7 +92,9 @@ impl Desk {
     }
 
     fn answer_taken(&mut self, key: Key, session: SessionId, refused: &str) {
-        self.send(session, from_agent::Message::Taken(Taken { key: Some(key.to_wire()), refused: refused.to_owned() }));
+        let live = Some(self.live.len() as u32);
+        let taken = Taken { key: Some(key.to_wire()), refused: refused.to_owned(), live };
+        self.send(session, from_agent::Message::Taken(taken));
     }
 
     /// All that is known of an order that came before.
@@ -113,7 +127,7 @@ impl Desk {
             self.never_start(key, Outcome::Cancelled, kill.reason, now);
         } else if let Some(live) = self.live.get(&key) {
             let grace = (kill.grace_ms > 0).then(|| Duration::from_millis(kill.grace_ms));
-            live.kill(KillOrder { grace, reason: kill.reason });
+            live.kill(KillOrder { grace, reason: kill.reason, abandoned: false });
         }
     }
 
@@ -132,19 +146,24 @@ impl Desk {
 
     /// A waiting run ends here, with its reason.
     pub(super) fn never_start(&mut self, key: Key, outcome: Outcome, reason: String, now: Moment) {
+        let outcome = RunState::from(outcome).as_str().to_owned();
+        self.end_waiting(key, Ended { outcome, reason, ..Default::default() }, now);
+    }
+
+    /// A waiting run ends here for the node's own reasons.
+    pub(super) fn abandon(&mut self, key: Key, reason: String, now: Moment) {
+        let outcome = RunState::Skipped.as_str().to_owned();
+        self.end_waiting(key, Ended { outcome, reason, abandoned: true, ..Default::default() }, now);
+    }
+
+    fn end_waiting(&mut self, key: Key, ended: Ended, now: Moment) {
         let Some(live) = self.live.get_mut(&key) else { return };
         let LiveState::Waiting(order) = std::mem::replace(&mut live.state, LiveState::Settling { started_at_ms: None })
         else {
             return;
         };
         self.queue.remove(&order);
-        self.acts.push(Act::Keep(Ended {
-            key: Some(key.to_wire()),
-            outcome: RunState::from(outcome).as_str().to_owned(),
-            reason,
-            ended_at_ms: now.wall_ms,
-            ..Default::default()
-        }));
+        self.acts.push(Act::Keep(Ended { key: Some(key.to_wire()), ended_at_ms: now.wall_ms, ..ended }));
     }
 
     /// Starts what is due, in order, as far as there are slots.
@@ -153,7 +172,7 @@ impl Desk {
             && let Some(key) = self.queue.first_due(now.boot)
         {
             if !self.is_trusted(now) {
-                self.never_start(key, Outcome::Skipped, LOST_CONTACT.to_owned(), now);
+                self.abandon(key, LOST_CONTACT.to_owned(), now);
                 continue;
             }
             let Some(live) = self.live.get_mut(&key) else { return };
@@ -162,6 +181,9 @@ impl Desk {
                 return;
             };
             self.queue.remove(&order);
+            if order.dispatch.exclusive {
+                self.exclusive.started(key);
+            }
             self.executing += 1;
             self.starting += 1;
             self.acts.push(Act::Start { key, order, kills });
@@ -169,19 +191,19 @@ impl Desk {
     }
 
     fn is_trusted(&self, now: Moment) -> bool {
-        self.beats.trust().may_start(now.boot)
+        self.beats.trust().may_start(now.boot) || planted::is("start_without_trust")
     }
 
     pub(super) fn give_up_overdue(&mut self, now: Moment) {
         while let Some(key) = self.queue.first_to_give_up(now.boot) {
             let Some(Live { state: LiveState::Waiting(order), .. }) = self.live.get(&key) else { return };
-            let waited = Span::from(Duration::from_millis(order.dispatch.start_within_ms));
-            let reason = if self.beats.trust().was_given() {
-                format!("no free slot on {} for {waited}", self.facts.name)
+            if self.beats.trust().was_given() {
+                let waited = Span::from(Duration::from_millis(order.dispatch.start_within_ms));
+                let reason = format!("no free slot on {} for {waited}", self.facts.name);
+                self.never_start(key, Outcome::Skipped, reason, now);
             } else {
-                LOST_CONTACT.to_owned()
-            };
-            self.never_start(key, Outcome::Skipped, reason, now);
+                self.abandon(key, LOST_CONTACT.to_owned(), now);
+            }
         }
     }
 }

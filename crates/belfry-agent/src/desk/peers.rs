@@ -50,6 +50,10 @@ impl Peers {
         self.sessions.keys().copied().collect()
     }
 
+    pub(super) fn all_ready(&self) -> Vec<SessionId> {
+        self.ready().map(|(session, _)| session).collect()
+    }
+
     pub(super) fn is_ready(&self, session: SessionId) -> bool {
         self.sessions.get(&session).is_some_and(Option::is_some)
     }

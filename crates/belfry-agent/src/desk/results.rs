@@ -41,7 +41,8 @@ impl Desk {
                     | from_agent::Message::Heartbeat(_)
                     | from_agent::Message::Taken(_)
                     | from_agent::Message::Started(_)
-                    | from_agent::Message::Clock(_),
+                    | from_agent::Message::Clock(_)
+                    | from_agent::Message::Load(_),
                 )
                 | None => {}
             }
@@ -69,6 +70,8 @@ impl Desk {
             Some(session) => self.acts.push(Act::SendSpooled { session, key }),
             None => {}
         }
+        self.exclusive.ended(key);
+        self.say_hello_when_nothing_exclusive_is_left();
     }
 
     pub(super) fn stored(&mut self, keys: &[belfry_proto::session::RunKey]) {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use belfry_core::run::Outcome;
 use belfry_proto::session::{
-    ClockAnswer, Heartbeat, HeartbeatAck, Hello, RunKey, Started, Welcome, from_agent, to_agent,
+    ClockAnswer, Heartbeat, HeartbeatAck, Hello, Load, RunKey, Started, Welcome, from_agent, to_agent,
 };
 
 use super::orders::LOST_CONTACT;
@@ -19,7 +18,9 @@ const TTL_MIN: Duration = Duration::from_millis(100);
 impl Desk {
     pub(super) fn opened(&mut self, session: SessionId) {
         self.peers.open(session);
-        self.say_hello(session);
+        if !self.hello_is_due {
+            self.say_hello(session);
+        }
     }
 
     pub(super) fn received(&mut self, session: SessionId, message: to_agent::Message, at: Duration, now: Moment) {
@@ -71,6 +72,7 @@ impl Desk {
                 finished: wire(finished),
                 runs_as: self.facts.runs_as.clone(),
                 credential: self.facts.credential.clone(),
+                live: Some(self.live.len() as u32),
             }),
         );
     }
@@ -119,31 +121,51 @@ impl Desk {
             Some((session, ttl)) => {
                 let sequence = self.beats.send(session, ttl, now.boot);
                 self.send(session, from_agent::Message::Heartbeat(Heartbeat { sequence }));
+                self.tell_load();
             }
             None => self.beats.pause(),
         }
     }
 
+    /// To every server: one that orders nothing at the moment would else go by what it heard long ago.
+    fn tell_load(&mut self) {
+        let live = self.live.len() as u32;
+        for session in self.peers.all_ready() {
+            self.send(session, from_agent::Message::Load(Load { live }));
+        }
+    }
+
     fn heartbeat_answered(&mut self, ack: &HeartbeatAck, now: Moment) {
-        match self.beats.answered(ack.sequence, ack.accepted) {
+        match self.beats.answered(ack.sequence, ack.accepted, now.boot) {
             Answer::Renewed | Answer::Unknown => {}
             Answer::Refused => self.become_new_incarnation(now),
         }
     }
 
-    /// The servers hold this incarnation dead. What has not started never will; what runs goes on, and its result is
-    /// reported late.
+    /// The servers hold this incarnation dead. What has not started never will; what is exclusive ends before the servers are
+    /// told of a new incarnation; what else runs goes on, and its result is reported late.
     fn become_new_incarnation(&mut self, now: Moment) {
         let former = self.incarnation;
         self.beats.start_over();
         for key in self.waiting() {
-            self.never_start(key, Outcome::Skipped, LOST_CONTACT.to_owned(), now);
+            self.abandon(key, LOST_CONTACT.to_owned(), now);
         }
+        self.end_exclusive_at_once();
         self.incarnation = (self.next_incarnation)();
         tracing::warn!(%former, new = %self.incarnation, "the servers held this node dead; it joins again as a new incarnation");
         for session in self.peers.all() {
             self.peers.silence(session);
-            self.say_hello(session);
+        }
+        self.hello_is_due = true;
+        self.say_hello_when_nothing_exclusive_is_left();
+    }
+
+    pub(super) fn say_hello_when_nothing_exclusive_is_left(&mut self) {
+        if self.hello_is_due && self.exclusive.is_empty() {
+            self.hello_is_due = false;
+            for session in self.peers.all() {
+                self.say_hello(session);
+            }
         }
     }
 }

@@ -149,3 +149,106 @@ fn a_run_of_a_former_incarnation_is_not_taken_again() {
     let acts = world.dispatch(1, 0);
     assert!(matches!(acts.as_slice(), [Act::Send { message: from_agent::Message::Taken(_), .. }]), "{acts:?}");
 }
+
+#[test]
+fn every_server_hears_how_many_runs_the_node_has() {
+    let mut world = World::trusted();
+    let two = SessionId(2);
+    world.on(Event::Opened { session: two });
+    let at = world.now.boot;
+    let message = to_agent::Message::Welcome(Welcome { server: "t".into(), ttl_ms: 10_000 });
+    world.on(Event::Received { session: two, message, at });
+    world.acknowledge(2, true);
+    let taken = |acts: &[Act]| match acts.first() {
+        Some(Act::Send { session: ONE, message: from_agent::Message::Taken(taken) }) => taken.live,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(taken(&world.dispatch(1, 0)), Some(1));
+    assert_eq!(taken(&world.dispatch(2, 60_000)), Some(2), "one executes, one waits");
+    let told = |acts: &[Act]| -> Vec<(SessionId, u32)> {
+        let load = |act: &Act| match act {
+            Act::Send { session, message: from_agent::Message::Load(load) } => Some((*session, load.live)),
+            _ => None,
+        };
+        acts.iter().filter_map(load).collect()
+    };
+    assert_eq!(told(&world.pass(2_500)), [(ONE, 2), (two, 2)], "with the next heartbeat");
+    world.end(1);
+    world.acknowledge(3, true);
+    assert_eq!(told(&world.pass(2_500)), [(ONE, 1), (two, 1)]);
+}
+
+/// What has ended is forgotten after some hours; a server that missed its end must not bring it to life again.
+#[test]
+fn a_reminder_of_a_run_that_is_not_known_starts_nothing() {
+    let mut world = World::trusted();
+    let (key, incarnation) = (Some(key(1).to_wire()), world.desk.incarnation.0);
+    let reminder = Dispatch { key, incarnation, start_in_ms: -1, reminder: true, ..Default::default() };
+    let acts = world.receive(to_agent::Message::Dispatch(reminder));
+    assert!(acts.is_empty(), "{acts:?}");
+    let acts = world.dispatch(1, -1);
+    assert!(acts.iter().any(|act| matches!(act, Act::Start { .. })), "the order itself is still taken: {acts:?}");
+}
+
+/// An exclusive run on a node whose last acknowledged heartbeat was sent at the very beginning; and its kill orders.
+fn exclusive_run(world: &mut World) -> watch::Receiver<Option<KillOrder>> {
+    let (key, incarnation) = (Some(key(1).to_wire()), world.desk.incarnation.0);
+    let order = Dispatch { key, incarnation, exclusive: true, ..Default::default() };
+    let acts = world.receive(to_agent::Message::Dispatch(order));
+    let kills = acts.into_iter().find_map(|act| if let Act::Start { kills, .. } = act { Some(kills) } else { None });
+    world.on(Event::Started { key: self::key(1), at_ms: 0 });
+    kills.expect("it is started")
+}
+
+fn grace(kills: &watch::Receiver<Option<KillOrder>>) -> Option<Duration> {
+    kills.borrow().as_ref().and_then(|order| order.grace)
+}
+
+#[test]
+fn exclusive_work_is_asked_to_end_and_killed_before_anybody_may_hold_the_node_dead() {
+    let mut world = World::trusted();
+    let kills = exclusive_run(&mut world);
+    world.desk.beats.pause();
+    world.pass(5999);
+    assert_eq!(*kills.borrow(), None);
+    assert_eq!(world.desk.next_wake(), Some(world.now.boot + Duration::from_millis(1)));
+    world.pass(1);
+    assert_eq!(grace(&kills), Some(Duration::from_secs(2)), "0.6 of the TTL, and until 0.8");
+    assert!(kills.borrow().as_ref().unwrap().abandoned);
+    assert_eq!(world.desk.next_wake(), Some(world.now.boot + Duration::from_secs(2)));
+    world.pass(2000);
+    assert_eq!(grace(&kills), Some(Duration::ZERO), "whatever became of the grace");
+    assert_eq!(world.desk.next_wake(), None, "it is not killed again and again");
+}
+
+#[test]
+fn exclusive_work_goes_on_while_heartbeats_are_acknowledged_and_other_work_without() {
+    let mut world = World::trusted();
+    let kills = exclusive_run(&mut world);
+    for sequence in 2..20 {
+        world.pass(2500);
+        world.acknowledge(sequence, true);
+    }
+    assert_eq!(*kills.borrow(), None);
+    let mut world = World::trusted();
+    world.dispatch(1, 0);
+    world.pass(60_000);
+    assert!(world.desk.live.values().all(|live| match &live.state {
+        LiveState::Starting { kill } => kill.borrow().is_none(),
+        _ => false,
+    }));
+}
+
+#[test]
+fn a_node_that_was_held_dead_says_hello_when_nothing_exclusive_is_left() {
+    let mut world = World::trusted();
+    let kills = exclusive_run(&mut world);
+    world.pass(2500);
+    assert!(hellos(world.acknowledge(2, false)).is_empty(), "its exclusive run has not ended");
+    assert_eq!(grace(&kills), Some(Duration::ZERO));
+    let two = SessionId(2);
+    assert!(hellos(world.on(Event::Opened { session: two })).is_empty());
+    let hellos = hellos(world.end(1));
+    assert_eq!(hellos.len(), 2);
+    assert!(hellos.iter().all(|hello| hello.incarnation == 8 && hello.finished == [key(1).to_wire()]));
+}

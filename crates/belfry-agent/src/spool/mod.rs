@@ -5,6 +5,8 @@
 //! it is on the disk at most about 100 ms later.
 
 mod index;
+mod memory;
+mod place;
 mod record;
 mod segment;
 mod sync;
@@ -21,6 +23,9 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::key::Key;
 use index::{Index, Location};
+pub use memory::MemoryDisk;
+pub(crate) use memory::MemorySpool;
+pub(crate) use place::Place;
 
 /// Cheap to clone; the files are closed when the last clone is gone.
 #[derive(Clone)]

@@ -53,7 +53,8 @@ pub(super) fn key_of(message: &FromAgent) -> Option<(Key, Kind)> {
         | from_agent::Message::Heartbeat(_)
         | from_agent::Message::Taken(_)
         | from_agent::Message::Started(_)
-        | from_agent::Message::Clock(_) => None,
+        | from_agent::Message::Clock(_)
+        | from_agent::Message::Load(_) => None,
     }
 }
 

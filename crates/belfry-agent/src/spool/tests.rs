@@ -141,22 +141,3 @@ async fn a_full_disk_loses_no_result_and_is_recovered_from() {
     let (again, _written) = open(&spool_folder);
     assert_eq!(again.finished(), [key(1), key(2)]);
 }
-
-/// `cargo test -p belfry-agent --lib -- --ignored --nocapture ends_per_second`
-#[tokio::test]
-#[ignore = "a measurement, not a check"]
-async fn ends_per_second() {
-    use crate::clock::{Clock, SystemClock};
-    let folder = tempfile::tempdir().unwrap();
-    let (spool, written) = open(folder.path());
-    // Some seconds, so that the disk is brought up to date dozens of times meanwhile.
-    const ENDS: u32 = 300_000;
-    let began = SystemClock.boottime();
-    for run in 0..ENDS {
-        spool.keep_end(end(u128::from(run)));
-        // One at a time, as for a single slot: the worst case for a writer that lives from batches.
-        wait_for(&written, 1);
-    }
-    let took = SystemClock.boottime() - began;
-    println!("ends through the spool, each waited for: {:.0}/s", f64::from(ENDS) / took.as_secs_f64());
-}

@@ -18,7 +18,7 @@ async fn hello_says_who_the_node_is_and_what_it_runs() {
     let (agent, mut server) = start(folder.path()).await;
     assert_eq!(server.hello.node, agent.node().to_string());
     assert_eq!((server.hello.name.as_str(), server.hello.slots), ("node1", 100));
-    assert_eq!((server.hello.labels["zone"].as_str(), server.hello.credential.as_str()), ("a", "secret"));
+    assert_eq!((server.hello.labels["zone"].as_str(), server.hello.credential.as_str()), ("a", ""));
     assert!(server.hello.running.is_empty() && server.hello.finished.is_empty());
     server.stores = false;
     server.dispatch(shell(1, "true")).await;

@@ -13,3 +13,8 @@ mod remote;
 mod server;
 mod timing;
 mod trust;
+
+#[test]
+fn planted_bugs_are_caught() {
+    belfry_testkit::planted::are_caught_in("belfry-agent/it");
+}

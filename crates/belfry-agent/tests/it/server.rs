@@ -34,7 +34,7 @@ pub fn config(folder: &Path) -> AgentConfig {
         default_user: "nobody".into(),
         quit_time: Duration::from_secs(5),
         zygote: ZygoteCommand { program: env!("CARGO_BIN_EXE_agent-zygote").into(), args: Vec::new() },
-        credential: "secret".into(),
+        join: None,
     }
 }
 
@@ -145,9 +145,15 @@ impl Server {
         self.next_or_end().await.expect("the agent speaks")
     }
 
+    /// Heartbeats too; not the load, which comes with each of them to whoever does not get it.
     pub async fn next_raw(&mut self) -> Option<from_agent::Message> {
-        let received = tokio::time::timeout(PATIENCE, self.link.from_agent.recv()).await.expect("a message in time");
-        received.and_then(|FromAgent { message }| message)
+        loop {
+            let received = tokio::time::timeout(PATIENCE, self.link.from_agent.recv()).await;
+            let FromAgent { message } = received.expect("a message in time")?;
+            if !matches!(message, Some(from_agent::Message::Load(_))) {
+                return message;
+            }
+        }
     }
 
     pub async fn store(&self, key: Option<RunKey>) {

@@ -1,8 +1,10 @@
 use std::time::Duration;
 
+use belfry_core::Timestamp;
 use belfry_proto::session::{Dispatch, from_agent};
 
-use crate::server::{Server, config, shell, stdout};
+use crate::orders::count_processes;
+use crate::server::{Server, config, key, shell, stdout, with_document};
 
 const TTL: Duration = Duration::from_millis(2000);
 
@@ -94,4 +96,58 @@ async fn heartbeats_move_to_another_server_when_theirs_is_gone() {
     assert!(matches!(first.next_raw().await, Some(from_agent::Message::Heartbeat(_))));
     drop(first);
     assert!(matches!(second.next_raw().await, Some(from_agent::Message::Heartbeat(_))));
+}
+
+/// A run that does not heed TERM, and an hour of grace: it must be gone all the same before the servers may hold the node dead.
+const STUBBORN: &str = "trap 'echo asked' TERM; echo up; for n in {1..80}; do sleep 0.1; done";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exclusive_work_ends_before_its_node_may_be_held_dead() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    let document = serde_json::json!({
+        "name": "job", "action": {"shell": {"command": STUBBORN}}, "timeout": {"after": "1h", "grace": "1h"},
+    });
+    server.dispatch(Dispatch { exclusive: true, ..with_document(1, &document) }).await;
+    server.dispatch(shell(2, "sleep 3; echo it may finish")).await;
+    server.until_started(1).await;
+    // Until here each heartbeat was acknowledged as it came; the last one of them was sent before this.
+    let last_sent = Timestamp::now();
+    server.acknowledges = None;
+    let (chunks, ended) = server.result(1).await;
+    let after = Timestamp::from_millisecond(ended.ended_at_ms).unwrap().duration_since(last_sent);
+    assert!(after < TTL.try_into().unwrap(), "exclusive work went on for {after:#} after the last heartbeat");
+    assert_eq!((ended.outcome.as_str(), ended.signal, ended.abandoned), ("killed", Some(9), true));
+    assert!(ended.reason.contains("lost contact"), "{}", ended.reason);
+    assert!(stdout(&chunks).contains("asked"), "it was asked first: {}", stdout(&chunks));
+    assert_eq!(server.until_ended(2).await.outcome, "succeeded", "what is not exclusive goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exclusive_work_has_ended_before_a_new_incarnation_says_hello() {
+    let folder = tempfile::tempdir().unwrap();
+    let (agent, mut server) = start(folder.path()).await;
+    server.dispatch(Dispatch { exclusive: true, ..shell(1, STUBBORN) }).await;
+    server.until_started(1).await;
+    server.acknowledges = Some(false);
+    let hello =
+        server.until(|message| if let from_agent::Message::Hello(hello) = message { Some(hello) } else { None }).await;
+    let left = count_processes("BELFRY_RUN_ID", &key(1).run, &agent.node().to_string());
+    assert_eq!(left, 0, "exclusive work went on when the node joined again");
+    assert_eq!(hello.finished, [key(1)]);
+}
+
+/// The tests above in a process of its own, whose agent lets exclusive work go on: they must fail, else they show nothing.
+#[test]
+fn exclusive_work_that_goes_on_is_noticed() {
+    for test in ["ends_before_its_node_may_be_held_dead", "has_ended_before_a_new_incarnation_says_hello"] {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("trust::exclusive_work_{test}"), "--nocapture"])
+            .env("BELFRY_PLANTED_BUG", "exclusive_work_goes_on")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let noticed = said.contains("exclusive work went on");
+        assert!(!output.status.success() && noticed, "{test}: the planted bug was not noticed: {said}");
+    }
 }

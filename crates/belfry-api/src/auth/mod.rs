@@ -9,5 +9,5 @@ mod throttle;
 pub use caller::{Caller, Credential, Permit, common_grants};
 pub(crate) use gate::{Gate, gate};
 pub use passwords::{Passwords, check_new_password};
-pub use secrets::{SESSION_COOKIE, new_password, new_secret, new_token, random_bits};
+pub use secrets::{SESSION_COOKIE, new_join_secret, new_password, new_secret, new_token, random_bits};
 pub use throttle::LoginThrottle;

@@ -19,6 +19,11 @@ pub fn new_token() -> String {
     format!("{TOKEN_PREFIX}{}", new_secret())
 }
 
+/// Of a join token: digits only, so that it can be selected as one word and pasted into any shell.
+pub fn new_join_secret() -> String {
+    random::<{ belfry_core::join::SECRET_CHARS / 2 }>().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 pub fn new_password() -> String {
     random::<PASSWORD_CHARS>().iter().map(|byte| PASSWORD_ALPHABET[usize::from(byte % 32)] as char).collect()
 }

@@ -42,6 +42,8 @@ pub struct ServerAnswer {
     api: String,
     /// Where agents reach it; empty when none are expected.
     agents: String,
+    /// Its clock is off by so much against those of its agents that it fires nothing; null when it is not.
+    clock_off_ms: Option<i64>,
     /// The shards that it owns.
     shards: Vec<u8>,
 }
@@ -92,6 +94,7 @@ pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
                 id: server.id.to_string(),
                 api: server.api,
                 agents: server.agents,
+                clock_off_ms: server.clock_off_ms,
                 shards: server.shards.into_iter().map(|shard| shard.0).collect(),
             })
             .collect(),

@@ -34,17 +34,25 @@ pub struct FireView {
 pub struct FireNote {
     /// `moved_from_gap`, `first_pass` or `second_pass`.
     kind: &'static str,
-    message: String,
+    pub(super) message: String,
 }
 
 impl FireView {
     fn of(schedule: &Schedule, zone: &TimeZone, at: Timestamp) -> Self {
-        let local = at.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
-        Self { at: at.into(), local, note: schedule.note_for(at).map(note) }
+        Self { at: at.into(), local: on_clock_of(zone, at), note: schedule.note_for(at).map(note) }
     }
 }
 
-fn note(note: ClockNote) -> FireNote {
+fn on_clock_of(zone: &TimeZone, at: Timestamp) -> String {
+    at.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+}
+
+/// On the clock of a zone that a saved job names.
+pub(super) fn local_time(zone: &str, at: Timestamp) -> String {
+    on_clock_of(&time_zone(zone).unwrap_or(TimeZone::UTC), at)
+}
+
+pub(super) fn note(note: ClockNote) -> FireNote {
     let (kind, message) = match note {
         ClockNote::MovedFromGap { local } => {
             ("moved_from_gap", format!("{local} does not exist on that day; it fires when the clock has jumped"))

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod audit;
 pub mod cluster;
 pub mod events;
+pub mod explain;
 pub mod fires;
 pub mod health;
 pub mod job_actions;

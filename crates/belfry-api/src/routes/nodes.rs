@@ -7,13 +7,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use belfry_control::NodeView;
 use belfry_core::NodeId;
-use belfry_store::NodeChange;
+use belfry_core::join::JoinToken;
+use belfry_store::{NodeChange, SecretHash};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-use crate::auth::Permit;
+use crate::auth::{Permit, new_join_secret};
 use crate::errors::{Answer, ApiError};
-use crate::input::{JsonBody, PathValues};
+use crate::input::{JsonBody, MaybeJsonBody, PathValues, QueryValues};
 use crate::moment::Moment;
 use crate::page::List;
 use crate::state::ApiState;
@@ -157,16 +158,73 @@ pub async fn patch_node(
     Ok(Json(find(&state, &id)?.into()))
 }
 
+const JOIN_SECONDS_DEFAULT: u32 = 3_600;
+const JOIN_SECONDS_MAX: u32 = 30 * 86_400;
+
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct JoinTokenRequest {
+    /// How long it may be used. 3600 unless given, at most 30 days.
+    expires_in_seconds: Option<u32>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct JoinTokenAnswer {
+    /// For `belfry agent --join`; good for one node. It is shown here and never again.
+    token: String,
+    expires_at: Moment,
+}
+
+/// Makes a token that lets one new node in.
+#[utoipa::path(post, path = "/api/v1/nodes/join-tokens", tag = "nodes", request_body = JoinTokenRequest, responses((status = 201, body = JoinTokenAnswer)))]
+pub async fn create_join_token(
+    State(state): State<ApiState>,
+    permit: Permit,
+    MaybeJsonBody(request): MaybeJsonBody<JoinTokenRequest>,
+) -> Answer<(StatusCode, Json<JoinTokenAnswer>)> {
+    let seconds = request.expires_in_seconds.unwrap_or(JOIN_SECONDS_DEFAULT);
+    if seconds == 0 || seconds > JOIN_SECONDS_MAX {
+        let message = format!("1 to {JOIN_SECONDS_MAX} are accepted");
+        return Err(ApiError::invalid("expires_in_seconds", message));
+    }
+    let Some(joining) = &state.settings.joining else {
+        let message = "no server here takes agents of other machines; start `belfry server` instead of `belfry up`";
+        return Err(ApiError::new(StatusCode::CONFLICT, "no_agents_here", message));
+    };
+    let now = state.now();
+    let expires_at = now + jiff::SignedDuration::from_secs(seconds.into());
+    let mut addresses = state.control.addresses_for_agents();
+    if addresses.is_empty() {
+        addresses.push(joining.address.clone());
+    }
+    let token = JoinToken { addresses, ca: joining.ca, secret: new_join_secret() };
+    state.store.create_join_token(SecretHash::of(&token.secret), expires_at, now, &permit.actor()).await?;
+    let answer = JoinTokenAnswer { token: token.to_string(), expires_at: Moment(expires_at) };
+    Ok((StatusCode::CREATED, Json(answer)))
+}
+
+#[derive(Default, Deserialize, ToSchema, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct RemoveNodeQuery {
+    /// Also when it is connected: its sessions are ended, its credential is worth nothing any more, and what it runs is lost.
+    force: bool,
+}
+
 /// Removes a node for good; the machine may join again as a new one.
-#[utoipa::path(delete, path = "/api/v1/nodes/{id}", tag = "nodes", responses((status = 204)))]
+#[utoipa::path(delete, path = "/api/v1/nodes/{id}", tag = "nodes", params(RemoveNodeQuery), responses((status = 204)))]
 pub async fn remove_node(
     State(state): State<ApiState>,
     permit: Permit,
     PathValues(id): PathValues<String>,
+    QueryValues(query): QueryValues<RemoveNodeQuery>,
 ) -> Answer<StatusCode> {
     let node = find(&state, &id)?;
-    if node.connected {
-        let message = format!("node `{}` is connected; stop its agent first, or exclude it", node.name);
+    if node.connected && !query.force {
+        let message = format!(
+            "node `{}` is connected; stop its agent first, exclude it, or remove it all the same with force",
+            node.name
+        );
         return Err(ApiError::new(StatusCode::CONFLICT, "still_connected", message));
     }
     state.store.remove_node(node.id, state.now(), &permit.actor()).await?;

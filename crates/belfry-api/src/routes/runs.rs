@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use belfry_control::{KillAnswer, ManualRun};
+use belfry_core::attempt::Attempt;
 use belfry_core::job::DEFAULT_NAMESPACE;
 use belfry_core::run::{Run, RunState, Trigger};
 use belfry_core::{JobId, NodeId, RunId, Timestamp};
@@ -41,7 +42,13 @@ pub struct RunView {
     triggered_by: Option<String>,
     #[schema(value_type = Option<String>)]
     rerun_of: Option<RunId>,
+    /// Starts so far, the current one included. The facts below are of this attempt.
     pub attempt: u32,
+    /// While it waits for its next attempt.
+    next_attempt_at: Option<Moment>,
+    /// All of them, the first one first. Only where one run is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<Vec<AttemptView>>,
     #[schema(value_type = Option<String>)]
     node: Option<NodeId>,
     node_name: Option<String>,
@@ -51,7 +58,7 @@ pub struct RunView {
     dispatched_at: Option<Moment>,
     started_at: Option<Moment>,
     ended_at: Option<Moment>,
-    /// From the planned instant to the start.
+    /// From the planned instant to the start of the first attempt.
     lag_ms: Option<i64>,
     /// From the start to the end.
     duration_ms: Option<i64>,
@@ -89,6 +96,8 @@ impl RunView {
             triggered_by,
             rerun_of,
             attempt: run.attempt,
+            next_attempt_at: run.next_attempt_at.map(Moment),
+            attempts: None,
             node: run.node,
             node_name: run.node_name,
             fence: run.fence.0,
@@ -97,7 +106,7 @@ impl RunView {
             dispatched_at: run.dispatched_at.map(Moment),
             started_at: run.started_at.map(Moment),
             ended_at: run.ended_at.map(Moment),
-            lag_ms: between(Some(run.planned), run.started_at),
+            lag_ms: between(Some(run.planned), run.started_at).filter(|_| run.attempt <= 1),
             duration_ms: between(run.started_at, run.ended_at),
             exit_code: run.exit_code,
             signal: run.signal,
@@ -111,12 +120,12 @@ impl RunView {
     }
 }
 
-/// Of what the store and this server know of a run, what is further on.
-fn freshest(state: &ApiState, run: Run) -> Run {
+/// Of what the store and this server know of a run, what is further on. The same step is fresher here: what it waits for changes.
+pub(super) fn freshest(state: &ApiState, run: Run) -> Run {
     if run.state.is_ended() {
         return run;
     }
-    state.control.open_run(run.id).filter(|open| open.progress() > run.progress()).unwrap_or(run)
+    state.control.open_run(run.id).filter(|open| open.progress() >= run.progress()).unwrap_or(run)
 }
 
 pub(super) async fn view(state: &ApiState, run: Run) -> Answer<RunView> {
@@ -248,7 +257,91 @@ fn read_states(text: Option<&str>) -> Answer<Vec<RunState>> {
         .collect()
 }
 
-/// Reads one run.
+/// One start of the work in a run.
+#[derive(Clone, Serialize, ToSchema)]
+pub struct AttemptView {
+    attempt: u32,
+    /// How it ended, or how far it is.
+    #[schema(value_type = String)]
+    state: RunState,
+    reason: Option<String>,
+    revision: u64,
+    #[schema(value_type = Option<String>)]
+    node: Option<NodeId>,
+    node_name: Option<String>,
+    fence: Option<u64>,
+    dispatched_at: Option<Moment>,
+    started_at: Option<Moment>,
+    ended_at: Option<Moment>,
+    /// From the start to the end.
+    duration_ms: Option<i64>,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    /// The result came in after the attempt had been given up as lost.
+    late: bool,
+    /// Its node ended it, or did not start it, because it was cut off from the servers or stopped.
+    abandoned: bool,
+    cpu_ms: u64,
+    max_rss_bytes: u64,
+    output_bytes: u64,
+    output_dropped_bytes: u64,
+}
+
+impl From<Attempt> for AttemptView {
+    fn from(attempt: Attempt) -> Self {
+        let duration = |from: Timestamp| attempt.ended_at.as_millisecond() - from.as_millisecond();
+        Self {
+            attempt: attempt.attempt,
+            state: attempt.state,
+            reason: attempt.reason,
+            revision: attempt.revision,
+            node: attempt.node,
+            node_name: attempt.node_name,
+            fence: attempt.fence.map(|fence| fence.0),
+            dispatched_at: attempt.dispatched_at.map(Moment),
+            started_at: attempt.started_at.map(Moment),
+            ended_at: Some(Moment(attempt.ended_at)),
+            duration_ms: attempt.started_at.map(duration),
+            exit_code: attempt.exit_code,
+            signal: attempt.signal,
+            late: attempt.late,
+            abandoned: attempt.abandoned,
+            cpu_ms: attempt.usage.cpu_ms,
+            max_rss_bytes: attempt.usage.max_rss_bytes,
+            output_bytes: attempt.output.bytes,
+            output_dropped_bytes: attempt.output.dropped_bytes,
+        }
+    }
+}
+
+impl AttemptView {
+    /// The run's own attempt, as far as the run tells.
+    fn current(run: &RunView) -> Self {
+        Self {
+            attempt: run.attempt,
+            state: run.state,
+            reason: run.reason.clone(),
+            revision: run.revision,
+            node: run.node,
+            node_name: run.node_name.clone(),
+            fence: Some(run.fence),
+            dispatched_at: run.dispatched_at,
+            started_at: run.started_at,
+            ended_at: run.ended_at,
+            duration_ms: run.duration_ms,
+            exit_code: run.exit_code,
+            signal: run.signal,
+            late: run.late,
+            abandoned: false,
+            cpu_ms: run.cpu_ms,
+            max_rss_bytes: run.max_rss_bytes,
+            output_bytes: run.output_bytes,
+            output_dropped_bytes: run.output_dropped_bytes,
+        }
+    }
+}
+
+/// Reads one run, with all of its attempts.
 #[utoipa::path(get, path = "/api/v1/runs/{id}", tag = "runs", responses((status = 200, body = RunView)))]
 pub async fn get_run(
     State(state): State<ApiState>,
@@ -256,12 +349,20 @@ pub async fn get_run(
     PathValues(id): PathValues<String>,
 ) -> Answer<Json<RunView>> {
     let run = load(&state, &permit, &id).await?;
-    Ok(Json(view(&state, run).await?))
+    let id = run.id;
+    let mut view = view(&state, run).await?;
+    let ended = state.store.attempts(id).await?.into_iter().filter(|attempt| attempt.attempt <= view.attempt);
+    let mut attempts: Vec<AttemptView> = ended.map(AttemptView::from).collect();
+    if view.attempt > 0 && attempts.last().is_none_or(|last| last.attempt < view.attempt) {
+        attempts.push(AttemptView::current(&view));
+    }
+    view.attempts = Some(attempts);
+    Ok(Json(view))
 }
 
 #[derive(Serialize, ToSchema)]
 pub struct KillView {
-    /// `told` (its node was told; the record will say how it ended), `cancelled` (it had not started and will not) or
+    /// `told` (its node was told; the record will say how it ended), `cancelled` (it does not run, and will not) or
     /// `already_ended`.
     #[schema(value_type = String)]
     outcome: KillAnswer,

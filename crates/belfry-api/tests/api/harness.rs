@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use belfry_api::{ApiSettings, ApiState, create_token, ensure_admin, router};
 use belfry_control::{Control, ControlConfig};
-use belfry_coord::{Clock, Memory, SystemClock};
+use belfry_coord::{Clock, Coordinator, Memory, SystemClock};
 use belfry_core::role::{Grants, Role};
 use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage};
 use belfry_core::{Fence, Incarnation, JobId, NodeId, RunId, ServerId, Timestamp};
@@ -99,6 +99,10 @@ pub const CALLERS: [(&str, Option<(&str, Role)>); 6] = [
 
 impl Api {
     pub async fn start() -> Self {
+        Self::start_on(Arc::new(Memory::sole())).await
+    }
+
+    pub async fn start_on(coordinator: Arc<dyn Coordinator>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let inner = Sqlite::open(folder.path().join("belfry.db"), SqliteOptions::default()).unwrap();
         let database = Arc::new(MayBeAway { inner, away: AtomicBool::new(false) });
@@ -118,17 +122,19 @@ impl Api {
             store.upsert_node(&node(n as u128 + 1, name, now)).await.unwrap();
         }
         let server = ServerId::from_u128(1);
-        let control = Control::start(
-            ControlConfig::default(),
-            server,
-            Arc::new(Memory::sole()),
-            store.clone(),
-            Arc::new(SystemClock),
-        )
-        .await
-        .unwrap();
+        let control =
+            Control::start(ControlConfig::default(), server, coordinator, store.clone(), Arc::new(SystemClock))
+                .await
+                .unwrap();
         let metrics = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle();
-        let settings = ApiSettings { default_timezone: "Europe/Berlin".to_owned(), ..ApiSettings::default() };
+        let settings = ApiSettings {
+            default_timezone: "Europe/Berlin".to_owned(),
+            joining: Some(belfry_api::Joining {
+                ca: belfry_core::join::CaHash([0; 32]),
+                address: "127.0.0.1:8788".to_owned(),
+            }),
+            ..ApiSettings::default()
+        };
         let state =
             ApiState::new(store.clone(), control, settings, Arc::new(|| SystemClock.now())).with_metrics(metrics);
         Self { router: router(state), store, database, password, tokens, _folder: folder }
@@ -200,6 +206,7 @@ impl Api {
             state: RunState::Succeeded,
             reason: None,
             attempt: 1,
+            next_attempt_at: None,
             node: None,
             node_name: None,
             incarnation: None,
@@ -213,6 +220,7 @@ impl Api {
             late: false,
             usage: Usage::default(),
             output: OutputFacts::default(),
+            placement: None,
         };
         self.store.record_runs(&[run]).await.unwrap();
         id

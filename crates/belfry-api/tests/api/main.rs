@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod edits;
+mod explain;
+mod forward;
 mod harness;
 mod lists;
 mod matrix;

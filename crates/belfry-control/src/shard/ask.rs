@@ -62,22 +62,34 @@ impl Shard {
 
     fn has_not_ended(&self, id: RunId) -> bool {
         self.open.get(&id).is_some_and(|open| {
-            open.record.decision.is_none() && !matches!(open.stage, Stage::Deciding | Stage::Recording | Stage::Closing)
+            let is_over = matches!(open.stage, Stage::Deciding | Stage::Recording | Stage::LastLook | Stage::Closing);
+            open.record.decision.is_none() && !is_over
         })
     }
 
     pub(super) fn kill_run(&mut self, id: RunId, by: &str) -> Result<KillAnswer, ControlError> {
         let open = self.open.get(&id).ok_or(ControlError::NoSuchRun(id))?;
         Ok(match open.stage {
-            Stage::Claiming | Stage::Placing | Stage::Behind { .. } | Stage::Homeless(_) => {
-                self.decide(id, Verdict::Cancelled, format!("killed by {by} before it started"));
+            Stage::Claiming
+            | Stage::Placing
+            | Stage::Behind { .. }
+            | Stage::Homeless(_)
+            | Stage::Planning
+            | Stage::Waiting => {
+                let reason = format!("killed by {by} {}", open.before_what());
+                self.decide(id, Verdict::Cancelled, reason);
                 KillAnswer::Cancelled
+            }
+            Stage::Asking { .. } => {
+                // Its node is gone; it will not be started again.
+                self.send_kill(id, &format!("killed by {by}"));
+                KillAnswer::Told
             }
             Stage::Dispatched { .. } | Stage::Running => {
                 self.send_kill(id, &format!("killed by {by}"));
                 KillAnswer::Told
             }
-            Stage::Deciding | Stage::Recording | Stage::Closing => KillAnswer::AlreadyEnded,
+            Stage::Deciding | Stage::Recording | Stage::LastLook | Stage::Closing => KillAnswer::AlreadyEnded,
         })
     }
 

@@ -5,12 +5,13 @@
 //! together with the cursor that passes it, and names the only incarnation that may start it. A server that lost the seat has
 //! every commit refused, and what is not committed is not dispatched. `removing_the_claims_guard_is_noticed` fails without it.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 
 use belfry_coord::{Guard, HELD_WRITES_MAX, Held, HeldError, Resolved, Write, keys};
 use belfry_core::due::{self, Due};
 use belfry_core::id::Slot;
-use belfry_core::run::{Event, Trigger, Verdict};
+use belfry_core::run::{Event, RunState, Trigger, Verdict};
 use belfry_core::{JobId, RunId, Timestamp, Version};
 use jiff::SignedDuration;
 
@@ -35,7 +36,9 @@ pub(super) fn wake_for(fire: Timestamp) -> Timestamp {
 /// A commit that was answered, and the seat back.
 pub(crate) struct Committed {
     seat: Held<Cursor>,
+    /// Whose keys were written; those in `removed` are gone.
     runs: Vec<RunId>,
+    removed: HashSet<RunId>,
     result: Result<Version, HeldError>,
 }
 
@@ -107,6 +110,7 @@ impl Shard {
             bound: None,
             decision: None,
             manual,
+            next: None,
         };
         let run = record.to_run(id, Version(0));
         Some(Open {
@@ -119,7 +123,6 @@ impl Shard {
             then: None,
             kill: None,
             order_sent: None,
-            booked: false,
             cursor: None,
             reply: None,
         })
@@ -163,10 +166,11 @@ impl Shard {
         let mut cursor = *seat.extra();
         let mut guards = Vec::with_capacity(count);
         let mut writes = Vec::with_capacity(count);
+        let mut removed = HashSet::new();
         // In the order of ids, which is the order of instants: so fences grow with them.
         for (step, id) in (0..).zip(&runs) {
             let Some(open) = self.open.get_mut(id) else { continue };
-            if open.version.is_none() {
+            if open.record.fence.is_none() {
                 open.record.step = step;
             }
             let key = keys::open_run(self.id, *id);
@@ -175,7 +179,13 @@ impl Shard {
                 Some(version) => Guard::At(key.clone(), version),
             });
             writes.push(match open.stage {
-                Stage::Closing => Write::Delete(key),
+                Stage::Closing => {
+                    removed.insert(*id);
+                    Write::Delete(key)
+                }
+                _ if open.version.is_none() && belfry_core::planted::is("node_not_named_in_the_claim") => {
+                    Write::Put(key, OpenRecord { bound: None, ..open.record.clone() }.encode())
+                }
                 _ => Write::Put(key, open.record.encode()),
             });
             cursor = open.cursor.map_or(cursor, |passed| cursor.max(passed));
@@ -184,11 +194,11 @@ impl Shard {
             cursor = *seat.extra();
             guards.clear(); // they would refuse the claims that are made again, and hide the bug
         }
-        if belfry_core::planted::is("commit_without_guards") {
+        if belfry_core::planted::is("commit_without_guards") || belfry_core::planted::is("open_run_unguarded") {
             guards.clear();
         }
         metrics::counter!("belfry_shard_commits_total").increment(1);
-        Some(Box::pin(commit(self.context.clone(), seat, cursor, guards, writes, runs)))
+        Some(Box::pin(commit(self.context.clone(), seat, cursor, guards, writes, runs, removed)))
     }
 
     pub(super) fn settle(&mut self, committed: Committed) -> Result<(), Left> {
@@ -201,7 +211,11 @@ impl Shard {
         };
         self.seat = Some(committed.seat);
         for id in committed.runs {
-            self.committed(id, version);
+            if committed.removed.contains(&id) {
+                self.forget(id);
+            } else {
+                self.committed(id, version);
+            }
         }
         Ok(())
     }
@@ -211,17 +225,21 @@ impl Shard {
         let Some(open) = self.open.get_mut(&id) else { return };
         let first = open.version.is_none();
         open.version = Some(version);
-        if first {
-            metrics::counter!("belfry_fires_claimed_total").increment(1);
+        // Of the claim, or of the commit that names the node of a later attempt: so it grows from attempt to attempt.
+        if open.record.fence.is_none() && open.record.waits().is_none() {
             open.run.fence = open.record.fence_at(version);
             open.record.fence = Some(open.run.fence);
+        }
+        if first {
+            metrics::counter!("belfry_fires_claimed_total").increment(1);
             open.cursor = None;
             self.publish(id);
             self.answer(id);
         }
         let Some(open) = self.open.get_mut(&id) else { return };
         match open.stage {
-            Stage::Closing => self.forget(id),
+            // Its end came in while this commit was on its way; the key is removed by the next one.
+            Stage::Closing => {}
             Stage::Claiming | Stage::Placing | Stage::Deciding if open.record.decision.is_some() => self.decided(id),
             Stage::Claiming | Stage::Placing => {
                 if let Some((verdict, reason)) = open.then.take() {
@@ -233,9 +251,11 @@ impl Shard {
                     self.wait_or_go(id, now);
                 }
             }
+            Stage::Planning => self.planned(id),
             // A result came in while the commit was on its way.
-            Stage::Recording | Stage::Deciding => {}
+            Stage::Recording | Stage::LastLook | Stage::Deciding => {}
             Stage::Behind { .. } | Stage::Homeless(_) | Stage::Dispatched { .. } | Stage::Running => {}
+            Stage::Asking { .. } | Stage::Waiting => {}
         }
     }
 
@@ -244,9 +264,14 @@ impl Shard {
         let at = self.context.now().as_millisecond();
         let Some(open) = self.open.get_mut(&id) else { return };
         match open.stage {
-            Stage::Claiming | Stage::Placing => open.then = Some((verdict, reason)),
-            Stage::Deciding | Stage::Recording | Stage::Closing => {}
-            Stage::Behind { .. } | Stage::Homeless(_) | Stage::Dispatched { .. } | Stage::Running => {
+            Stage::Claiming | Stage::Placing | Stage::Planning => open.then = Some((verdict, reason)),
+            Stage::Deciding | Stage::Recording | Stage::LastLook | Stage::Closing => {}
+            Stage::Behind { .. }
+            | Stage::Homeless(_)
+            | Stage::Dispatched { .. }
+            | Stage::Running
+            | Stage::Asking { .. }
+            | Stage::Waiting => {
                 self.homeless.remove(&id);
                 open.record.decision = Some(Decision { verdict, reason, at });
                 open.stage = Stage::Deciding;
@@ -270,17 +295,20 @@ impl Shard {
     pub(super) fn ended(&mut self, id: RunId) {
         let Some(open) = self.open.get_mut(&id) else { return };
         let (job, ended_at) = (open.run.job, open.run.ended_at.unwrap_or(open.run.planned));
-        if let Some(bound) = open.record.bound.as_ref().filter(|_| open.booked) {
-            self.context.nodes.freed(bound.node, bound.incarnation);
-            open.booked = false;
-        }
         // Nobody sees the end before the store has it, and with it all of the output: see `recorded`.
         self.context.recorder.run(open.run.clone());
+        self.free_place(id);
         self.answer(id);
         self.jobs.run_ended(job, ended_at);
         self.next_of_job(job);
         if !self.homeless.is_empty() {
             self.try_homeless();
+        }
+    }
+
+    pub(super) fn free_place(&mut self, id: RunId) {
+        if let Some(bound) = self.open.get(&id).and_then(|open| open.record.bound.as_ref()) {
+            self.context.nodes.void(bound.node, id);
         }
     }
 
@@ -295,14 +323,24 @@ impl Shard {
     }
 
     pub(super) fn recorded(&mut self, runs: &[RunId]) {
+        let mut last_look = Vec::new();
         for id in runs {
+            let Some(open) = self.open.get_mut(id) else { continue };
             // Not if a later truth is already on its way to the store: its own notice will come.
-            if let Some(open) = self.open.get_mut(id).filter(|open| open.stage == Stage::Recording) {
-                open.stage = Stage::Closing;
-                self.publish(*id);
-                self.commit_by_and_by(*id);
+            if open.stage == Stage::Recording && open.run.state == RunState::Lost {
+                open.stage = Stage::LastLook;
+                last_look.push(*id);
+            } else if open.stage == Stage::Recording {
+                self.close(*id);
             }
         }
+        self.ask_store(last_look);
+    }
+
+    pub(super) fn close(&mut self, id: RunId) {
+        self.set_stage(id, Stage::Closing);
+        self.publish(id);
+        self.commit_by_and_by(id);
     }
 
     fn forget(&mut self, id: RunId) {
@@ -327,6 +365,7 @@ async fn commit(
     guards: Vec<Guard>,
     writes: Vec<Write>,
     runs: Vec<RunId>,
+    removed: HashSet<RunId>,
 ) -> Committed {
     loop {
         let result = match seat.commit(cursor, guards.clone(), writes.clone()).await {
@@ -342,7 +381,7 @@ async fn commit(
         if result.is_ok() {
             context.coordinator_health.ok();
         }
-        return Committed { seat, runs, result };
+        return Committed { seat, runs, removed, result };
     }
 }
 

@@ -2,11 +2,12 @@
 //! or ends as cancelled with the reason.
 
 use belfry_core::run::{Trigger, Verdict};
-use belfry_core::{JobId, RunId};
+use belfry_core::{Job, JobId, RunId};
 use belfry_proto::session::{Recall, RunKey};
 use belfry_store::JobChange;
 
 use super::{Shard, Stage};
+use crate::cursor::Cursor;
 
 impl Shard {
     pub(super) fn edit(&mut self, changes: Vec<JobChange>) {
@@ -16,7 +17,7 @@ impl Shard {
                     if self.jobs.get(job.id).is_some_and(|slot| slot.revision >= job.revision) {
                         continue; // seen already
                     }
-                    if let Err(cause) = self.jobs.upsert(&job, self.cursor_before_look_ahead()) {
+                    if let Err(cause) = self.jobs.upsert(&job, self.counted_from(&job)) {
                         tracing::error!("{cause}");
                         self.jobs.remove(job.id);
                     }
@@ -27,21 +28,29 @@ impl Shard {
                 }
                 JobChange::Removed(id) => {
                     self.jobs.remove(id);
+                    self.last_nodes.remove(&id);
                     self.judge_claimed_again(id);
                 }
             }
         }
     }
 
-    /// A changed schedule counts from its change, also where the cursor has looked ahead.
-    fn cursor_before_look_ahead(&self) -> crate::cursor::Cursor {
-        crate::cursor::Cursor::starting(self.context.now().min(self.cursor.at))
+    /// A changed schedule counts from its change, also where the cursor has looked ahead. Nothing was claimed of a job that is new or
+    /// was paused, so its change counts from when it was made, not from when it was heard of.
+    fn counted_from(&self, job: &Job) -> Cursor {
+        let now = self.context.now().min(self.cursor.at);
+        let fired_before = self.jobs.get(job.id).is_some_and(|slot| slot.enabled);
+        Cursor::starting(if fired_before { now } else { now.min(job.counts_from) })
     }
 
     fn judge_claimed_again(&mut self, job: JobId) {
         let now = self.context.now();
         for id in self.by_job.get(&job).cloned().unwrap_or_default() {
             let Some(open) = self.open.get(&id) else { continue };
+            if open.record.next.is_some() && !matches!(open.stage, Stage::Running | Stage::Dispatched { .. }) {
+                self.judge_plan_again(id);
+                continue;
+            }
             let removed = self.jobs.get(job).is_none();
             let why_not = match self.jobs.get(job) {
                 None => Some("its job was removed before it started"),

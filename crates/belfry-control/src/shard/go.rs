@@ -2,14 +2,18 @@
 //! the planned instant; what was found out earlier is only used when it cannot be otherwise by then.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
+use belfry_core::job::RetryWhere;
 use belfry_core::overlap::{self, Go};
+use belfry_core::place::{Asked, By, Decision, LastNode, NAMED_IN_RECORDS};
 use belfry_core::run::{Event, Verdict};
 use belfry_core::{JobId, RunId, Timestamp};
 use belfry_proto::session::{self, RunKey};
 
 use super::{Open, Shard, Stage};
 use crate::gateway::Sent;
+use crate::open_run::Bound;
 
 /// A node that has not said that it took a run is asked again after this.
 const ASK_AGAIN_MS: i64 = 2_000;
@@ -27,10 +31,10 @@ impl Shard {
         let crowd = self.crowd(open.run.job, id);
         let alone = crowd.going == 0 && crowd.waiting_before == 0;
         if (alone || self.may_run_beside(&open))
-            && let Ok(bound) = self.choose(&open)
+            && let Ok((Some(bound), decision, _)) = self.choose(&open)
         {
-            open.record.bound = Some(bound);
-            open.booked = true;
+            let last = bind(&mut open, bound, decision);
+            self.remember(last);
         }
         self.insert(open);
         self.commit_now(id);
@@ -57,8 +61,11 @@ impl Shard {
     pub(super) fn judge_due(&mut self, now: Timestamp) {
         while let Some(Reverse((_, id))) = self.to_judge.peek().filter(|Reverse((at, _))| *at <= now).copied() {
             self.to_judge.pop();
-            if self.open.get(&id).is_some_and(|open| open.stage == Stage::Behind { judged: false }) {
-                self.judge(id);
+            match self.open.get(&id).map(|open| &open.stage) {
+                Some(Stage::Behind { judged: false }) => self.judge(id),
+                // Who takes the shard next starts what comes due when this server stops.
+                Some(Stage::Waiting) if !self.releasing && !self.context.is_stopping() => self.place(id),
+                _ => {}
             }
         }
     }
@@ -77,9 +84,13 @@ impl Shard {
         };
         match go {
             Go::Start => self.place(id),
-            Go::Wait => self.set_stage(id, Stage::Behind { judged: true }),
+            Go::Wait => {
+                self.set_stage(id, Stage::Behind { judged: true });
+                self.waits_for(id, "overlap is queue: it waits for those before it to end".to_owned());
+            }
             Go::Replace => {
                 self.set_stage(id, Stage::Behind { judged: true });
+                self.waits_for(id, "overlap is replace: it waits for the one before it to end".to_owned());
                 self.replace_others(job, id);
             }
             Go::Skip { reason } => self.decide(id, Verdict::Skipped, reason),
@@ -90,6 +101,10 @@ impl Shard {
         for other in self.by_job.get(&job).cloned().unwrap_or_default() {
             let Some(open) = self.open.get(&other).filter(|open| open.run.id != id) else { continue };
             match open.stage {
+                Stage::Waiting | Stage::Planning | Stage::Homeless(_) if open.record.next.is_some() => {
+                    let reason = format!("a later run replaced it {} (overlap is replace)", open.before_what());
+                    self.decide(other, Verdict::Cancelled, reason);
+                }
                 Stage::Behind { .. } | Stage::Homeless(_) if other < id => {
                     self.decide(other, Verdict::Skipped, "a later run replaced it (overlap is replace)".to_owned());
                 }
@@ -122,55 +137,96 @@ impl Shard {
             let Some(open) = self.open.get(other) else { continue };
             match open.stage {
                 Stage::Placing | Stage::Dispatched { .. } | Stage::Running | Stage::Homeless(_) => crowd.going += 1,
+                // Between two attempts it has its turn still.
+                Stage::Asking { .. } | Stage::Planning | Stage::Waiting => crowd.going += 1,
                 Stage::Claiming if open.record.decision.is_some() => {}
                 Stage::Claiming if open.record.bound.is_some() => crowd.going += 1,
                 Stage::Claiming | Stage::Behind { .. } => crowd.waiting_before += usize::from(*other < id),
-                Stage::Deciding | Stage::Recording | Stage::Closing => {}
+                Stage::Deciding | Stage::Recording | Stage::LastLook | Stage::Closing => {}
             }
         }
         crowd
     }
 
-    fn choose(&self, open: &Open) -> Result<crate::open_run::Bound, String> {
+    /// The node, booked, and why it; or why none. With it what `retry.where` adds to that.
+    fn choose(&self, open: &Open) -> Result<(Option<Bound>, Arc<Decision>, &'static str), String> {
         let document =
             self.jobs.get(open.run.job).and_then(|slot| slot.document().ok()).ok_or("its job cannot be read")?;
-        self.context.nodes.place(
-            &document.select,
-            document.placement,
-            open.run.id,
-            open.record.manual.node,
-            &open.not_on,
-        )
+        let mut select = document.select;
+        let mut wanted = open.record.manual.node;
+        // Whoever names a node for a run means all of its attempts.
+        let last_attempt = open.record.next.as_ref().filter(|_| wanted.is_none()).and_then(|next| next.node);
+        let rule = document.retry.map(|retry| retry.on_node).unwrap_or_default();
+        let retried = match (last_attempt, rule) {
+            (Some(last), RetryWhere::Same) => {
+                wanted = Some(last);
+                "retry.where is same, and "
+            }
+            (Some(last), RetryWhere::Other) => {
+                select.exclude.push(last.to_string());
+                "retry.where is other, and "
+            }
+            (Some(_), RetryWhere::Any) | (None, _) => "",
+        };
+        let (bound, decision) = self.context.nodes.place(&Asked {
+            job: open.run.job,
+            run: open.run.id,
+            planned: open.run.planned,
+            select: &select,
+            rule: document.placement,
+            wanted,
+            refused_by: &open.not_on,
+            last: self.last_nodes.get(&open.run.job).copied(),
+            named_max: NAMED_IN_RECORDS,
+        });
+        let bound = bound.map(|bound| Bound { attempt: open.record.attempt(), ..bound });
+        Ok((bound, Arc::new(decision), retried))
+    }
+
+    /// Of a sticky job; a run that waited for long does not outdate a later one.
+    pub(super) fn remember(&mut self, placed: Option<(JobId, LastNode)>) {
+        let Some((job, last)) = placed else { return };
+        let known = self.last_nodes.entry(job).or_insert(last);
+        if known.planned <= last.planned {
+            *known = last;
+        }
     }
 
     /// Names a node by a commit; the order follows when it is committed.
-    fn place(&mut self, id: RunId) {
+    pub(super) fn place(&mut self, id: RunId) {
         let Some(open) = self.open.get(&id) else { return };
         if self.jobs.get(open.run.job).is_none() {
-            return self.decide(id, Verdict::Cancelled, "its job was removed before it started".to_owned());
+            let reason = format!("its job was removed {}", open.before_what());
+            return self.decide(id, Verdict::Cancelled, reason);
         }
         let chosen = self.choose(open);
         let Some(open) = self.open.get_mut(&id) else { return };
-        match chosen {
-            Ok(bound) => {
+        let why = match chosen {
+            Ok((Some(bound), decision, _)) => {
                 self.homeless.remove(&id);
-                open.record.bound = Some(bound);
-                open.booked = true;
                 open.stage = Stage::Placing;
-                self.commit_now(id);
+                let last = bind(open, bound, decision);
+                self.remember(last);
+                return self.commit_now(id);
             }
-            Err(why) => {
-                let known = matches!(&open.stage, Stage::Homeless(before) if *before == why);
-                if known {
-                    return;
-                }
-                open.run.reason = Some(why.clone());
-                open.stage = Stage::Homeless(why);
-                self.homeless.insert(id);
-                self.context.recorder.run(open.run.clone());
-                self.publish(id);
+            Ok((None, decision, retried)) => {
+                let why = format!("{retried}{}", decision.why_nowhere());
+                open.run.placement = Some(decision);
+                why
             }
-        }
+            Err(why) => why,
+        };
+        open.stage = Stage::Homeless(why.clone());
+        self.homeless.insert(id);
+        self.waits_for(id, why);
+    }
+
+    /// Whoever looks sees what a claimed run waits for.
+    fn waits_for(&mut self, id: RunId, why: String) {
+        let Some(open) = self.open.get_mut(&id).filter(|open| open.run.reason.as_ref() != Some(&why)) else { return };
+        open.run.reason = Some(why);
+        self.context.recorder.run(open.run.clone());
+        self.publish(id);
     }
 
     /// Runs without a node are tried again until `misfire.within` after their instant.
@@ -185,8 +241,12 @@ impl Shard {
             let within = self.jobs.get(open.run.job).map(|slot| slot.misfire.within.get()).unwrap_or_default();
             let until = open.start_at.saturating_add(within).unwrap_or(Timestamp::MAX);
             if now > until {
-                let reason = format!("{why}, until {} after its instant", belfry_core::units::Span::from(within));
-                self.decide(id, Verdict::Skipped, reason);
+                let within = belfry_core::units::Span::from(within);
+                let reason = format!("{why}; it waited for {within} after its instant (misfire.within)");
+                match open.record.next {
+                    None => self.decide(id, Verdict::Skipped, reason),
+                    Some(_) => self.give_up(id, &reason),
+                }
             } else {
                 self.place(id);
             }
@@ -203,7 +263,7 @@ impl Shard {
             // It was never sent, so it can go elsewhere.
             open.not_on.push((bound.node, bound.incarnation));
             open.record.bound = None;
-            open.booked = false;
+            self.context.nodes.void(bound.node, id);
             open.stage = Stage::Behind { judged: true };
             return self.place(id);
         }
@@ -222,13 +282,21 @@ impl Shard {
 
     /// Sends the order; the same order again changes nothing at the agent, a newer revision amends it.
     pub(super) fn send_order(&mut self, id: RunId) -> Sent {
+        let Some(order) = self.order(id) else { return Sent::NotNow };
         let now = self.context.now();
         let Some(open) = self.open.get_mut(&id) else { return Sent::NotNow };
-        let (Some(bound), Some(slot)) = (open.record.bound.as_ref(), self.jobs.get(open.run.job)) else {
-            return Sent::NotNow;
-        };
-        open.run.revision = slot.revision;
-        let order = session::Dispatch {
+        let Some(bound) = open.record.bound.as_ref() else { return Sent::NotNow };
+        open.run.revision = order.revision;
+        let sent = self.context.sessions.order(bound.node, bound.incarnation, order.into());
+        open.order_sent = (sent == Sent::Yes).then_some(now);
+        sent
+    }
+
+    /// None: it has no node, or its job is gone.
+    pub(super) fn order(&self, id: RunId) -> Option<session::Dispatch> {
+        let open = self.open.get(&id)?;
+        let (bound, slot) = (open.record.bound.as_ref()?, self.jobs.get(open.run.job)?);
+        Some(session::Dispatch {
             key: Some(RunKey { run: id.to_string(), attempt: bound.attempt }),
             incarnation: bound.incarnation.0,
             shard: self.id.0.into(),
@@ -239,13 +307,12 @@ impl Shard {
             revision: slot.revision,
             document: slot.document.clone(),
             planned_ms: open.run.planned.as_millisecond(),
-            start_in_ms: open.start_at.as_millisecond() - now.as_millisecond(),
+            start_in_ms: open.start_at.as_millisecond() - self.context.now().as_millisecond(),
             start_within_ms: slot.misfire.within.get().as_millis() as u64,
             env: open.record.manual.env.clone().into_iter().collect(),
-        };
-        let sent = self.context.sessions.order(bound.node, bound.incarnation, order.into());
-        open.order_sent = (sent == Sent::Yes).then_some(now);
-        sent
+            reminder: matches!(open.stage, Stage::Running | Stage::Dispatched { taken: true }),
+            exclusive: slot.exclusive,
+        })
     }
 
     /// Orders that could not be sent or were not answered, and kills that have not worked yet, are sent again.
@@ -291,4 +358,13 @@ impl Shard {
             open.stage = stage;
         }
     }
+}
+
+/// Where the job was placed, if the next run of it is to know.
+fn bind(open: &mut Open, bound: Bound, decision: Arc<Decision>) -> Option<(JobId, LastNode)> {
+    let is_sticky = matches!(decision.by, By::LastNode | By::Anew);
+    let last = LastNode { node: bound.node, planned: open.run.planned };
+    open.record.bound = Some(bound);
+    open.run.placement = Some(decision);
+    is_sticky.then_some((open.run.job, last))
 }

@@ -1,14 +1,17 @@
 //! Taking over: what the coordinator says is open, what the store says has ended, what the connected agents say they have.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use belfry_coord::{CoordError, Entry, keys};
-use belfry_core::run::Trigger;
+use belfry_core::place::LastNode;
+use belfry_core::run::{Event, Run, RunState, Trigger};
 use belfry_core::{JobId, RunId, Timestamp};
-use belfry_store::RawJob;
+use belfry_store::{RawJob, StoreError};
 
-use super::{Open, Shard, Stage};
+use super::{Found, Open, Shard, Stage, retry};
+use crate::context::Context;
 use crate::open_run::OpenRecord;
 
 const RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -19,7 +22,10 @@ impl Shard {
     pub(super) async fn recover(&mut self) -> Result<(), CoordError> {
         let entries = self.list_open().await?;
         let ids: Vec<RunId> = entries.iter().filter_map(run_of).collect();
-        let ended = self.ended_among(&ids).await;
+        let (found, waiting) = self.known_to_store(&ids).await;
+        let ended: HashSet<RunId> = found.ended.iter().map(|run| run.id).collect();
+        self.found = Found { attempts: found.attempts, ..Found::default() };
+        tracing::debug!(shard = %self.id, term = %self.term, open = ids.len(), ended = ended.len(), "taken over");
         for entry in entries {
             let Some(id) = run_of(&entry) else { continue };
             let record = match OpenRecord::decode(&entry.value) {
@@ -30,16 +36,21 @@ impl Shard {
                 }
             };
             let run = record.to_run(id, entry.version);
+            // Of the attempt that ended, the coordinator has only what the next one needs.
+            let known = waiting.get(&id).filter(|known| record.waits().is_some() && known.attempt == run.attempt);
+            let run = known.cloned().unwrap_or(run);
             let stage = match (&record.decision, &record.bound) {
                 _ if ended.contains(&id) => Stage::Closing,
                 (Some(_), _) => Stage::Deciding,
                 (None, Some(_)) => Stage::Dispatched { taken: false },
+                (None, None) if record.next.is_some() => Stage::Waiting,
                 (None, None) => Stage::Behind { judged: false },
             };
             let mut record = record;
-            record.fence = Some(run.fence);
-            let booked = matches!(stage, Stage::Dispatched { .. });
-            let start_at = run.planned;
+            if record.waits().is_none() {
+                record.fence = Some(run.fence);
+            }
+            let start_at = record.next.as_ref().map_or(run.planned, |next| next.due());
             self.insert(Open {
                 record,
                 run,
@@ -50,7 +61,6 @@ impl Shard {
                 then: None,
                 kill: None,
                 order_sent: None,
-                booked,
                 cursor: None,
                 reply: None,
             });
@@ -64,7 +74,13 @@ impl Shard {
         Ok(())
     }
 
-    pub(super) fn load(&mut self, jobs: Vec<RawJob>, last_ends: &HashMap<JobId, Timestamp>) {
+    pub(super) fn load(
+        &mut self,
+        jobs: Vec<RawJob>,
+        last_ends: &HashMap<JobId, Timestamp>,
+        last_nodes: HashMap<JobId, LastNode>,
+    ) {
+        self.last_nodes = last_nodes;
         for job in jobs {
             if let Err(cause) = self.jobs.load(job, self.cursor) {
                 tracing::error!("{cause}");
@@ -76,10 +92,17 @@ impl Shard {
             }
         }
         self.loaded = true;
+        tracing::debug!(shard = %self.id, term = %self.term, open = self.open.len(), jobs = self.jobs.len(), "loaded");
+        // What is open may be newer than what the store has.
+        let placed: Vec<(JobId, LastNode)> = self.open.values().filter_map(last_node).collect();
+        for last in placed {
+            self.remember(self.jobs.is_sticky(last.0).then_some(last));
+        }
         for open in self.open.values_mut() {
             // The coordinator keeps the plan; the jitter follows from the job.
             if let Some(slot) = self.jobs.get(open.run.job)
                 && open.record.trigger == Trigger::Schedule
+                && open.record.next.is_none()
             {
                 open.start_at = slot.start_at(open.run.planned);
             }
@@ -89,6 +112,18 @@ impl Shard {
         let now = self.context.now();
         for id in waiting {
             self.wait_or_go(id, now);
+        }
+        // Also what was edited, or removed, while nobody had the shard.
+        let between: Vec<RunId> =
+            self.open.iter().filter(|(_, open)| open.stage == Stage::Waiting).map(|(id, _)| *id).collect();
+        for id in between {
+            self.to_judge.extend(self.open.get(&id).map(|open| Reverse((open.start_at, id))));
+            self.judge_plan_again(id);
+        }
+        let found = std::mem::take(&mut self.found);
+        self.found(found);
+        for ((run, _), (from, ended)) in std::mem::take(&mut self.early) {
+            self.happened(run, from, Event::Ended(ended));
         }
         for report in self.context.sessions.reports() {
             self.node_arrived(&report);
@@ -108,11 +143,14 @@ impl Shard {
         }
     }
 
-    /// Runs whose end is in the store while their key was not removed yet.
-    async fn ended_among(&self, ids: &[RunId]) -> HashSet<RunId> {
+    /// What the store has of these runs: those that have ended while their key was not removed yet, and those that wait.
+    async fn known_to_store(&self, ids: &[RunId]) -> (Found, HashMap<RunId, Run>) {
         loop {
-            match self.context.store.ended_among(ids).await {
-                Ok(ended) => return ended.into_iter().map(|(id, _)| id).collect(),
+            if belfry_core::planted::is("owner_never_looks_into_the_store") {
+                return Default::default();
+            }
+            match known_to_store(&self.context, ids).await {
+                Ok(known) => return known,
                 Err(cause) => {
                     self.context.store_health.away(self.context.now(), crate::chain(&cause));
                     tokio::time::sleep(RETRY_DELAY).await;
@@ -120,6 +158,22 @@ impl Shard {
             }
         }
     }
+}
+
+fn last_node(open: &Open) -> Option<(JobId, LastNode)> {
+    let bound = open.record.bound.as_ref()?;
+    Some((open.run.job, LastNode { node: bound.node, planned: open.run.planned }))
+}
+
+async fn known_to_store(context: &Context, ids: &[RunId]) -> Result<(Found, HashMap<RunId, Run>), StoreError> {
+    let found = retry::look(context, ids).await?;
+    let mut waiting = HashMap::new();
+    for id in found.attempts.iter().map(|attempt| attempt.run) {
+        if let Some(run) = context.store.run(id).await?.filter(|run| run.state == RunState::Waiting) {
+            waiting.insert(id, run);
+        }
+    }
+    Ok((found, waiting))
 }
 
 fn run_of(entry: &Entry) -> Option<RunId> {

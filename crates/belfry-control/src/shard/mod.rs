@@ -2,14 +2,17 @@
 //! (`belfry_coord::Held`), one commit at a time; what piles up meanwhile goes into the next one.
 //!
 //! The files follow a run's life: `load` (what was open when the shard was taken), `claim` (due fires, commits), `go` (overlap,
-//! placement, dispatch), `report` (what agents say), `ask` (what people want), `edit` (changed jobs).
+//! placement, dispatch), `report` (what agents say), `retry` (between two attempts), `ask` (what people want), `explain` (what people
+//! wonder), `edit` (changed jobs).
 
 mod ask;
 mod claim;
 mod edit;
+mod explain;
 mod go;
 mod load;
 mod report;
+mod retry;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -17,7 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_coord::Held;
-use belfry_core::run::{Event, Run, Verdict};
+use belfry_core::place::LastNode;
+use belfry_core::run::{Ended, Event, Run, Verdict};
 use belfry_core::{Incarnation, JobId, NodeId, RunId, ShardId, Term, Timestamp, Version};
 use belfry_store::{JobChange, RawJob};
 use tokio::sync::{mpsc, oneshot};
@@ -27,9 +31,10 @@ use crate::cursor::Cursor;
 use crate::error::ControlError;
 use crate::job_table::JobTable;
 use crate::open_run::OpenRecord;
-use crate::view::{KillAnswer, ManualRun, ShardView};
+use crate::view::{KillAnswer, ManualRun, Outlook, ShardView};
 
 pub(crate) use claim::Committed;
+pub(crate) use retry::Found;
 
 const INBOX_MAX: usize = 4096;
 /// The end of a run that an agent told another server is found after this.
@@ -40,15 +45,19 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// What a shard is told.
 #[derive(Debug)]
 pub enum ShardMessage {
-    /// All jobs of the shard, and when the last run ended of those that fire after it; nothing fires before they are here.
+    /// All jobs of the shard, when the last run ended of those that fire after it, and where the sticky ones were; nothing fires
+    /// before they are here.
     Load {
         jobs: Vec<RawJob>,
         last_ends: HashMap<JobId, Timestamp>,
+        last_nodes: HashMap<JobId, LastNode>,
     },
     Changed(Vec<JobChange>, oneshot::Sender<()>),
     RunNow(Box<ManualRun>, oneshot::Sender<Result<Run, ControlError>>),
     KillRun(RunId, String, oneshot::Sender<Result<KillAnswer, ControlError>>),
     KillJob(JobId, String, oneshot::Sender<Result<Vec<RunId>, ControlError>>),
+    /// What the owner knows of a job at an instant. None: it does not have the job.
+    Explain(JobId, Timestamp, oneshot::Sender<Result<Option<Outlook>, ControlError>>),
     NodeArrived(Arc<NodeReport>),
     NodeLost(NodeId, Incarnation),
     /// Something about the nodes changed that may let a waiting run go.
@@ -60,14 +69,19 @@ pub enum ShardMessage {
     },
     Happened {
         run: RunId,
+        from: NodeId,
         event: Event,
     },
     /// The store has the end of these runs.
     Recorded(Vec<RunId>),
-    /// The store has the end of these runs, which another server was told.
-    FoundEnded(Vec<Run>),
+    /// The store has the attempt after which these runs wait.
+    WaitRecorded(Vec<RunId>),
+    /// What another server was told and has put into the store.
+    Found(Box<Found>),
     /// Finish what can be finished, give the seat up, and end.
     Release,
+    /// The coordinator shows a greater term: end.
+    Deposed,
 }
 
 /// What an agent has, as it said when it connected.
@@ -98,10 +112,20 @@ pub(crate) enum Stage {
         taken: bool,
     },
     Running,
+    /// To be given up as lost unless the store has its end; why.
+    Asking {
+        why: String,
+    },
+    /// The plan of the next attempt is on its way into the coordinator.
+    Planning,
+    /// Until the time of the next attempt.
+    Waiting,
     /// A decision is on its way into the coordinator.
     Deciding,
     /// Ended or decided; the store is being told.
     Recording,
+    /// The store has it as lost, and is asked whether another server was told its end meanwhile.
+    LastLook,
     /// The store has it; the key is being removed.
     Closing,
 }
@@ -120,8 +144,6 @@ pub(crate) struct Open {
     kill: Option<String>,
     /// When the order last went on its way; none: the node's session had no room, or there was none.
     order_sent: Option<Timestamp>,
-    /// Counted in its node's load.
-    booked: bool,
     /// The cursor that this claim moves to.
     cursor: Option<Cursor>,
     reply: Option<oneshot::Sender<Result<Run, ControlError>>>,
@@ -154,9 +176,15 @@ pub struct Shard {
     /// Runs that wait for their instant to be judged.
     to_judge: BinaryHeap<Reverse<(Timestamp, RunId)>>,
     homeless: BTreeSet<RunId>,
+    /// Where the sticky jobs were placed last.
+    last_nodes: HashMap<JobId, LastNode>,
     look_again_at: Timestamp,
     look_into_store_at: Timestamp,
+    /// What the store had when the shard was taken, and what agents said since: judged when the jobs, and so their rules, are here.
+    found: Found,
+    early: HashMap<(RunId, u32), (NodeId, Ended)>,
     releasing: bool,
+    deposed: bool,
 }
 
 impl Shard {
@@ -180,9 +208,13 @@ impl Shard {
             commit_soon: None,
             to_judge: BinaryHeap::new(),
             homeless: BTreeSet::new(),
+            last_nodes: HashMap::new(),
             look_again_at: context.now(),
             look_into_store_at: context.now(),
+            found: Found::default(),
+            early: HashMap::new(),
             releasing: false,
+            deposed: false,
             context,
         };
         (inbox, shard.serve(messages))
@@ -215,6 +247,9 @@ impl Shard {
                 },
                 () = sleep => {}
             }
+            if self.deposed {
+                return self.leave(Left::Deposed);
+            }
             self.look();
             if commit.is_none() {
                 if self.releasing && self.to_commit.is_empty() {
@@ -227,7 +262,7 @@ impl Shard {
 
     fn hear(&mut self, message: ShardMessage) {
         match message {
-            ShardMessage::Load { jobs, last_ends } => self.load(jobs, &last_ends),
+            ShardMessage::Load { jobs, last_ends, last_nodes } => self.load(jobs, &last_ends, last_nodes),
             ShardMessage::Changed(changes, done) => {
                 self.edit(changes);
                 let _ = done.send(());
@@ -239,14 +274,24 @@ impl Shard {
             ShardMessage::KillJob(job, by, reply) => {
                 let _ = reply.send(Ok(self.kill_job(job, &by)));
             }
+            ShardMessage::Explain(job, at, reply) => {
+                let _ = reply.send(self.explain(job, at));
+            }
+            // Both are looked at when the jobs are here.
+            ShardMessage::NodeArrived(_) | ShardMessage::NodeLost(..) if !self.loaded => {}
             ShardMessage::NodeArrived(report) => self.node_arrived(&report),
             ShardMessage::NodeLost(node, incarnation) => self.node_lost(node, incarnation),
             ShardMessage::NodesChanged => self.try_homeless(),
             ShardMessage::Taken { run, attempt, refused } => self.taken(run, attempt, refused),
-            ShardMessage::Happened { run, event } => self.happened(run, event),
+            ShardMessage::Happened { run, from, event: Event::Ended(ended) } if !self.loaded => {
+                self.early.insert((run, ended.attempt), (from, ended));
+            }
+            ShardMessage::Happened { run, from, event } => self.happened(run, from, event),
             ShardMessage::Recorded(runs) => self.recorded(&runs),
-            ShardMessage::FoundEnded(runs) => self.found_ended(runs),
+            ShardMessage::WaitRecorded(runs) => self.wait_recorded(&runs),
+            ShardMessage::Found(found) => self.found(*found),
             ShardMessage::Release => self.releasing = true,
+            ShardMessage::Deposed => self.deposed = true,
         }
     }
 
@@ -261,7 +306,9 @@ impl Shard {
             self.look_again_at = next_look(now);
             self.try_homeless();
             self.send_again();
-            self.look_into_store(now);
+            if self.loaded {
+                self.look_into_store(now);
+            }
             self.show();
         }
     }
@@ -315,10 +362,9 @@ impl Shard {
         self.context.shards.close(self.id);
         for (id, open) in self.open {
             self.context.open.remove(id);
-            // Its node was named in a commit that never happened: nothing will give the place back but this.
-            let never_named = matches!(open.stage, Stage::Claiming | Stage::Placing);
-            if let Some(bound) = open.record.bound.filter(|_| open.booked && never_named) {
-                self.context.nodes.freed(bound.node, bound.incarnation);
+            // An order that goes out all the same is counted by the node itself.
+            if let Some(bound) = open.record.bound {
+                self.context.nodes.void(bound.node, id);
             }
             if let Some(reply) = open.reply {
                 let _ = reply.send(Err(ControlError::NotOwned(self.id)));

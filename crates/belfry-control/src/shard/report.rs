@@ -1,12 +1,10 @@
 //! What agents say about runs, and what the coming and going of nodes means for them.
 
-use belfry_core::run::{Event, Run, Verdict};
+use belfry_core::run::{Ended, Event, RunState};
 use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
-use belfry_proto::session::{RunKey, Stored};
-use belfry_store::StoreError;
+use belfry_proto::session::{self, RunKey, Stored};
 
-use super::{LOOK_INTO_STORE_EVERY, NodeReport, Shard, ShardMessage, Stage};
-use crate::context::Context;
+use super::{Found, LOOK_INTO_STORE_EVERY, NodeReport, Shard, ShardMessage, Stage, retry};
 
 impl Shard {
     /// A refusal is remembered by the agent for ever, so the run may go elsewhere.
@@ -20,37 +18,51 @@ impl Shard {
             None => open.stage = Stage::Dispatched { taken: true },
             Some(why) => {
                 tracing::warn!(run = %id, node = %bound.node_name, "the node refused the run: {why}");
-                self.context.nodes.freed(bound.node, bound.incarnation);
-                open.booked = false;
                 open.record.bound = None;
                 open.not_on.push((bound.node, bound.incarnation));
                 open.stage = Stage::Homeless(format!("{} refused it: {why}", bound.node_name));
                 self.homeless.insert(id);
-                self.try_homeless();
+                self.place(id);
             }
         }
     }
 
-    pub(super) fn happened(&mut self, id: RunId, event: Event) {
+    pub(super) fn happened(&mut self, id: RunId, from: NodeId, event: Event) {
         let Some(open) = self.open.get_mut(&id) else { return };
-        let ends = matches!(event, Event::Ended(_));
-        if open.run.on(event).is_err() {
-            if ends && open.stage == Stage::Closing {
-                // The store has it; the agent missed that it was told.
-                if let Some(node) = open.run.node {
-                    let keys = vec![RunKey { run: id.to_string(), attempt: open.run.attempt }];
-                    self.context.sessions.tell(node, Stored { keys }.into());
-                }
+        let going = open.record.bound.as_ref().map(|bound| bound.attempt);
+        match (event, &open.stage) {
+            (Event::Ended(ended), Stage::Dispatched { .. } | Stage::Running | Stage::Asking { .. })
+                if going == Some(ended.attempt) =>
+            {
+                self.attempt_ended(id, ended);
             }
-            return;
+            (Event::Ended(ended), Stage::Deciding | Stage::Recording | Stage::LastLook | Stage::Closing) => {
+                self.ended_again(id, from, ended);
+            }
+            (Event::Ended(ended), _) => self.late_result(id, from, ended),
+            (event, Stage::Dispatched { .. }) if open.run.on(event.clone()).is_ok() => {
+                open.stage = Stage::Running;
+                self.context.recorder.run(open.run.clone());
+                self.publish(id);
+            }
+            _ => {}
         }
-        if ends {
+    }
+
+    /// A result of a run that has its end, or is being decided: it corrects `lost`, or the agent missed that it is stored.
+    fn ended_again(&mut self, id: RunId, from: NodeId, ended: Ended) {
+        let Some(open) = self.open.get_mut(&id) else { return };
+        let is_old = open.run.state == RunState::Waiting && !open.is_given_up(ended.attempt);
+        if ended.attempt < open.run.attempt || is_old {
+            return self.late_result(id, from, ended);
+        }
+        let attempt = ended.attempt;
+        if open.run.on(Event::Ended(ended)).is_ok() {
             open.stage = Stage::Recording;
             self.ended(id);
-        } else {
-            open.stage = Stage::Running;
-            self.context.recorder.run(open.run.clone());
-            self.publish(id);
+        } else if open.stage == Stage::Closing {
+            let keys = vec![RunKey { run: id.to_string(), attempt }];
+            self.context.sessions.tell(from, Stored { keys }.into());
         }
     }
 
@@ -59,6 +71,7 @@ impl Shard {
     pub(super) fn node_arrived(&mut self, report: &NodeReport) {
         let of_node = |open: &super::Open| open.record.bound.as_ref().is_some_and(|bound| bound.node == report.node);
         let runs: Vec<RunId> = self.open.iter().filter(|(_, open)| of_node(open)).map(|(id, _)| *id).collect();
+        let mut lost = Vec::new();
         for id in runs {
             let Some(open) = self.open.get_mut(&id) else { continue };
             let Some(bound) = open.record.bound.clone() else { continue };
@@ -73,7 +86,12 @@ impl Shard {
                 }
                 // Also if it has it: the order tells the agent who owns the run now, and that one is told how it goes on.
                 self.send_order(id);
-            } else if !report.finished.contains(&key) {
+            } else if report.finished.contains(&key) {
+                // It may have told a server that knows nothing of the run.
+                if let Some(reminder) = self.order(id) {
+                    self.context.sessions.tell(report.node, session::Dispatch { reminder: true, ..reminder }.into());
+                }
+            } else {
                 if belfry_core::planted::is("order_not_bound_to_incarnation") {
                     open.record.bound = Some(crate::open_run::Bound { incarnation: report.incarnation, ..bound });
                     self.send_order(id);
@@ -85,19 +103,22 @@ impl Shard {
                     continue;
                 }
                 let reason = format!("the agent on {} ended while it had the run, and was started again", report.name);
-                self.decide(id, Verdict::Lost, reason);
+                lost.push((id, reason));
             }
         }
+        self.lost(lost);
         self.try_homeless();
     }
 
     /// An agent that was cut off from here, or that was told by a former owner that all is stored, tells this server nothing more
     /// of a run. So the store is asked for the end of those that go on for long; with a single server there is no other to tell.
     pub(super) fn look_into_store(&mut self, now: Timestamp) {
-        if now < self.look_into_store_at || self.context.coordinator.sole_user() {
+        let never =
+            self.context.coordinator.sole_user() || belfry_core::planted::is("owner_never_looks_into_the_store");
+        if now < self.look_into_store_at || never {
             return;
         }
-        self.look_into_store_at = now.saturating_add(LOOK_INTO_STORE_EVERY).unwrap_or(Timestamp::MAX);
+        self.look_into_store_at = next_look_into_store(now);
         let long_ago = now.saturating_sub(LOOK_INTO_STORE_EVERY).unwrap_or(Timestamp::MIN);
         let goes_on = |open: &super::Open| {
             matches!(open.stage, Stage::Dispatched { .. } | Stage::Running)
@@ -107,30 +128,18 @@ impl Shard {
         if ids.is_empty() {
             return;
         }
+        // One look at a time, however long the store takes: the next one follows its answer.
+        self.look_into_store_at = Timestamp::MAX;
         let (context, shard) = (self.context.clone(), self.id);
         self.context.tasks.spawn("look into the store", async move {
-            match ended_runs(&context, &ids).await {
-                Ok(runs) if runs.is_empty() => {}
-                Ok(runs) => {
-                    if let Some(inbox) = context.shards.inbox(shard) {
-                        let _ = inbox.send(ShardMessage::FoundEnded(runs)).await;
-                    }
-                }
-                Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
+            let found = retry::look(&context, &ids).await.unwrap_or_else(|cause| {
+                context.store_health.away(context.now(), crate::chain(&cause));
+                Found::default()
+            });
+            if let Some(inbox) = context.shards.inbox(shard) {
+                let _ = inbox.send(ShardMessage::Found(Box::new(found))).await;
             }
         });
-    }
-
-    pub(super) fn found_ended(&mut self, runs: Vec<Run>) {
-        for run in runs {
-            let id = run.id;
-            let open = self.open.get_mut(&id);
-            if let Some(open) = open.filter(|open| matches!(open.stage, Stage::Dispatched { .. } | Stage::Running)) {
-                open.run = run;
-                open.stage = Stage::Recording;
-                self.ended(id);
-            }
-        }
     }
 
     pub(super) fn node_lost(&mut self, node: NodeId, incarnation: Incarnation) {
@@ -139,17 +148,15 @@ impl Shard {
                 && matches!(open.stage, Stage::Dispatched { .. } | Stage::Running)
         };
         let runs: Vec<RunId> = self.open.iter().filter(|(_, open)| bound_there(open)).map(|(id, _)| *id).collect();
-        for id in runs {
-            let name = self.open.get(&id).and_then(|open| open.run.node_name.clone()).unwrap_or_default();
-            self.decide(id, Verdict::Lost, format!("node {name} was silent for longer than the TTL"));
-        }
+        let reason = |id: &RunId| {
+            let name = self.open.get(id).and_then(|open| open.run.node_name.as_deref()).unwrap_or_default();
+            format!("node {name} was silent for longer than the TTL")
+        };
+        let runs = runs.into_iter().map(|id| (id, reason(&id))).collect();
+        self.lost(runs);
     }
 }
 
-async fn ended_runs(context: &Context, ids: &[RunId]) -> Result<Vec<Run>, StoreError> {
-    let mut runs = Vec::new();
-    for (id, _) in context.store.ended_among(ids).await? {
-        runs.extend(context.store.run(id).await?);
-    }
-    Ok(runs)
+pub(super) fn next_look_into_store(now: Timestamp) -> Timestamp {
+    now.saturating_add(LOOK_INTO_STORE_EVERY).unwrap_or(Timestamp::MAX)
 }

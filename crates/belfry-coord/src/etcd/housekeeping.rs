@@ -1,8 +1,10 @@
 //! etcd keeps every old revision until somebody compacts, and refuses writes when its quota is used up.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
-use etcd_client::{GetOptions, StatusResponse};
+use etcd_client::{CompactionOptions, GetOptions, StatusResponse};
+use tokio::time::Instant;
 
 use super::EtcdCoordinator;
 use super::failure::Failure;
@@ -37,19 +39,47 @@ impl Quota {
     }
 }
 
+/// The last compaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tidied {
+    at: Instant,
+    /// Where the keyspace stood then.
+    revision: i64,
+    /// What was in use right after it.
+    used_bytes: u64,
+}
+
+/// When so much was written since the last compaction, the next one does not wait for its time: a small quota is soon full.
+const GROWTH_BYTES_MAX: u64 = 4 * 1024 * 1024;
+const COMPACT_EVERY: Duration = Duration::from_secs(300);
+
 impl EtcdCoordinator {
-    /// Compacts up to where the keyspace stood at the call before, so that lists of several pages still find their revision.
-    pub(super) async fn compact(&self) -> Result<(), CoordError> {
+    /// Compacts when it is time to: up to where the keyspace stood at the last time, so that lists of several pages still find their
+    /// revision. When much was written, up to now: lists begin anew, which they seldom have to, and a small quota is not used up.
+    pub(super) async fn keep_small(&self) -> Result<(), CoordError> {
+        let last = *self.tidied.lock().unwrap_or_else(PoisonError::into_inner);
+        let used_bytes = self.quota().await?.used_bytes;
+        match last {
+            Some(last) if used_bytes > last.used_bytes.saturating_add(GROWTH_BYTES_MAX) => self.compact(None).await,
+            Some(last) if last.at.elapsed() < COMPACT_EVERY => Ok(()),
+            Some(last) => self.compact(Some(last.revision)).await,
+            None => self.compact(None).await,
+        }
+    }
+
+    /// Up to now when no revision is named.
+    async fn compact(&self, revision: Option<i64>) -> Result<(), CoordError> {
         let looked = self.members.ask(|client| {
             let (mut kv, key) = (kv(client), self.touched.clone());
             async move { kv.get(key, Some(GetOptions::new().with_count_only())).await }
         });
-        let now = self.members.saw(looked.await.map_err(Failure::of_read)?.header());
-        let before = std::mem::replace(&mut *self.tidied.lock().unwrap_or_else(PoisonError::into_inner), now);
-        if let Some(revision) = before {
+        let now = self.members.saw(looked.await.map_err(Failure::of_read)?.header()).unwrap_or_default();
+        let revision = revision.unwrap_or(now);
+        if revision > 0 {
             let compacted = self.members.ask(|client| {
                 let mut kv = kv(client);
-                async move { kv.compact(revision, None).await }
+                // Answered when the old revisions are gone: what is in use is measured right after.
+                async move { kv.compact(revision, Some(CompactionOptions::new().with_physical())).await }
             });
             match compacted.await {
                 // Somebody else has compacted that far already.
@@ -58,6 +88,8 @@ impl EtcdCoordinator {
             }
         }
         let quota = self.quota().await?;
+        let tidied = Tidied { at: Instant::now(), revision: now, used_bytes: quota.used_bytes };
+        *self.tidied.lock().unwrap_or_else(PoisonError::into_inner) = Some(tidied);
         if quota.is_fragmented() {
             tracing::warn!(
                 file_bytes = quota.file_bytes,

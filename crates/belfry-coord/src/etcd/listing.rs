@@ -11,7 +11,7 @@ use crate::CoordError;
 const FIRST_PAGE: usize = 32;
 const PAGE_MAX: usize = 4_000;
 const PAGE_BYTES_AIM: usize = 1024 * 1024;
-/// Compactions are minutes apart: meeting two of them is no accident.
+/// Compactions are minutes apart, seconds in the worst of herds: meeting two of them is no accident.
 const STARTS_MAX: usize = 3;
 
 pub(super) async fn all_with(members: &Members, prefix: &str) -> Result<Vec<KeyValue>, CoordError> {

@@ -197,14 +197,6 @@ words!(RunOn {
     Each,
     Home
 });
-words!(Placement {
-    #[default]
-    Weighted,
-    Least,
-    Random,
-    Sticky,
-    Hash
-});
 words!(
     /// What becomes of a fire when a run of the job is still going.
     Overlap { #[default] Forbid, Queue, Allow, Replace }
@@ -235,6 +227,76 @@ words!(WebhookFormat {
     Json,
     Form
 });
+
+/// How a node is chosen among those that can take a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Placement {
+    #[default]
+    Weighted,
+    Least,
+    Random,
+    /// The node of the last run, for this long after it.
+    Sticky(Span),
+    Hash,
+}
+
+/// How long a job stays on its node when only `sticky` is written: a weekly job stays too.
+pub const STICKY_DEFAULT: Span = Span::from_secs(14 * 86_400);
+
+impl Placement {
+    /// Without the time of `sticky`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Placement::Weighted => "weighted",
+            Placement::Least => "least",
+            Placement::Random => "random",
+            Placement::Sticky(_) => "sticky",
+            Placement::Hash => "hash",
+        }
+    }
+}
+
+impl Serialize for Placement {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Placement::Sticky(holds) if *holds != STICKY_DEFAULT => s.collect_map([("sticky", holds)]),
+            Placement::Weighted | Placement::Least | Placement::Random | Placement::Sticky(_) | Placement::Hash => {
+                s.serialize_str(self.word())
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Placement {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Placement;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("weighted, least, random, hash, sticky, or a time to stay such as {sticky: 10m}")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Placement, E> {
+                let words = [Placement::Weighted, Placement::Least, Placement::Random, Placement::Hash];
+                let all = words.into_iter().chain([Placement::Sticky(STICKY_DEFAULT)]);
+                let found = all.into_iter().find(|placement| placement.word() == text);
+                found.ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Placement, A::Error> {
+                match map.next_key::<String>()?.as_deref() {
+                    Some("sticky") => {}
+                    Some(other) => return Err(serde::de::Error::unknown_field(other, &["sticky"])),
+                    None => return Err(serde::de::Error::missing_field("sticky")),
+                }
+                let holds = map.next_value()?;
+                match map.next_key::<String>()? {
+                    None => Ok(Placement::Sticky(holds)),
+                    Some(other) => Err(serde::de::Error::unknown_field(&other, &["sticky"])),
+                }
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::{Action, JobDocument, Needs, Placement, Refusal, RunAs, RunOn, Timeout, TimeoutAction, WhenCutOff};
+use super::{Action, Backoff, JobDocument, Needs, Placement, Refusal, RunAs, RunOn, Timeout, TimeoutAction};
 use crate::units::{Size, Span};
 
 const NAME_BYTES_MAX: usize = 128;
@@ -18,6 +18,7 @@ const OUTPUT_KEEP_MIN: Size = Size::from_bytes(1 << 10);
 const OUTPUT_KEEP_MAX: Size = Size::from_bytes(64 << 20);
 const JITTER_MAX: Span = Span::from_secs(86_400);
 const MISFIRE_LIMIT_MAX: u32 = 1000;
+const ATTEMPTS_MAX: u32 = 100;
 
 impl JobDocument {
     /// Reads a document and names the field when it cannot; the rules are checked by [`JobDocument::validate`].
@@ -61,6 +62,11 @@ impl JobDocument {
         self.check_output()?;
         self.check_retention()?;
         self.check_retry()?;
+        if let Placement::Sticky(holds) = self.placement
+            && holds.is_zero()
+        {
+            return Err(Refusal::new("placement.sticky", "`0s` would never stay; write a duration such as 10m"));
+        }
         self.refuse_what_is_to_come()
     }
 
@@ -128,11 +134,12 @@ impl JobDocument {
 
     fn check_retry(&self) -> Result<(), Refusal> {
         let Some(retry) = &self.retry else { return Ok(()) };
-        if retry.attempts == 0 {
-            return Err(Refusal::new(
-                "retry.attempts",
-                "`0` is out of range; it counts the first start too, so 1 or more is accepted",
-            ));
+        if !(1..=ATTEMPTS_MAX).contains(&retry.attempts) {
+            let message = format!(
+                "`{}` is out of range; it counts the first start too, so 1 to {ATTEMPTS_MAX} are accepted",
+                retry.attempts
+            );
+            return Err(Refusal::new("retry.attempts", message));
         }
         for (index, on) in retry.on.iter().enumerate() {
             let known = ["failed", "timed_out", "lost"].contains(&on.as_str());
@@ -143,8 +150,18 @@ impl JobDocument {
                 return Err(Refusal::new(format!("retry.on[{index}]"), message));
             }
         }
-        if retry.attempts > 1 {
-            return Err(Refusal::not_supported_yet("retry.attempts", "more than one attempt"));
+        if retry.attempts > 1 && retry.on.is_empty() {
+            return Err(Refusal::new(
+                "retry.on",
+                "it is empty, so there would never be another attempt; name an end such as failed",
+            ));
+        }
+        if retry.backoff == Backoff::Exponential && retry.delay > retry.max_delay {
+            let message = format!(
+                "`{}` is more than retry.max_delay, which is {}; make one of them fit, or write backoff: fixed",
+                retry.delay, retry.max_delay
+            );
+            return Err(Refusal::new("retry.delay", message));
         }
         Ok(())
     }
@@ -153,12 +170,6 @@ impl JobDocument {
         let later = Refusal::not_supported_yet;
         if self.run_on != RunOn::One {
             return Err(later("run_on", "anything but `one`"));
-        }
-        if self.when_cut_off != WhenCutOff::Finish {
-            return Err(later("when_cut_off", "anything but `finish`"));
-        }
-        if self.placement == Placement::Sticky {
-            return Err(later("placement", "`sticky`"));
         }
         if let Some(Needs { .. }) = self.needs {
             return Err(later("needs", "placement by resources"));

@@ -30,6 +30,15 @@ impl Failure {
         }
     }
 
+    /// What is between us and the server may hang up in the middle of a word, as a proxy does whose server is down; sqlx calls that a breach
+    /// of the protocol. Later the same name stands for mistakes of ours.
+    pub(crate) fn of_connecting<D: Driver>(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::Protocol(cause) => Failure::Lost(cause),
+            other => Self::of::<D>(other),
+        }
+    }
+
     pub(crate) fn away(message: impl Into<String>) -> Self {
         Failure::Final(SqlError::Away(message.into()))
     }

@@ -7,7 +7,7 @@ use belfry_core::job::Expressions;
 use tokio::task::JoinSet;
 
 use super::sample::{ann, at, document, job, job_id, run};
-use crate::{AuditFilter, Change, JobChange, JobFilter, JobRef, RunFilter, Store, StoreError};
+use crate::{AuditFilter, Change, JobChange, JobFilter, JobLife, JobRef, RunFilter, Store, StoreError};
 
 pub async fn a_name_is_held_by_one_living_job(store: Store) {
     job(&store, 1, document("shop", "a")).await;
@@ -25,6 +25,31 @@ pub async fn a_name_is_held_by_one_living_job(store: Store) {
         );
     }
     assert_eq!(racing.join_all().await.into_iter().filter(|won| *won).count(), 1);
+}
+
+pub async fn the_definition_of_an_instant_is_found(store: Store) {
+    let first = job(&store, 1, document("default", "a")).await;
+    let edited = document("default", "a");
+    for (revision, second) in [(1, 10), (2, 20)] {
+        store.update_job(first.id, revision, edited.clone(), at(second), &ann()).await.unwrap();
+    }
+    let held = async |second| {
+        let found = store.job_revision_at(first.id, at(second)).await.unwrap();
+        found.map(|(held, replaced)| (held.revision, replaced))
+    };
+    assert_eq!(held(-1).await, None);
+    assert_eq!(held(0).await, Some((1, Some(at(10)))));
+    assert_eq!(held(10).await, Some((2, Some(at(20)))));
+    assert_eq!(held(99).await, Some((3, None)));
+    store.remove_job(first.id, None, at(30), &ann()).await.unwrap();
+    let second = store.create_job(document("default", "a"), job_id(2), at(40), &ann()).await.unwrap();
+    let lives = [
+        JobLife { id: second.id, created_at: at(40), removed_at: None },
+        JobLife { id: first.id, created_at: at(0), removed_at: Some(at(30)) },
+    ];
+    assert_eq!(store.job_lives("default", "a", 9).await.unwrap(), lives);
+    assert_eq!(store.job_lives("default", "a", 1).await.unwrap(), lives[..1]);
+    assert_eq!(store.job_lives("default", "b", 9).await.unwrap(), []);
 }
 
 pub async fn a_removed_job_frees_its_name_and_keeps_its_history(store: Store) {

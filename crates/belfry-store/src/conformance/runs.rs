@@ -1,8 +1,10 @@
 //! Promises about runs.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use belfry_core::id::Slot;
+use belfry_core::place::{By, Decision, Unfit, WhyNot};
 use belfry_core::run::{Run, RunState, Trigger};
 use belfry_core::{NodeId, RunId, Timestamp};
 
@@ -14,12 +16,20 @@ pub async fn a_run_comes_back_as_it_was_recorded(store: Store) {
     recorded.reason = Some("exit 75, \u{0}odd \u{1F514}".replace('\u{0}', ""));
     recorded.exit_code = Some(75);
     recorded.signal = Some(9);
+    recorded.placement = Some(Arc::new(Decision {
+        by: By::LastNode,
+        fit: 3,
+        others: vec!["n1".into(), "n\u{1F514}".into()],
+        unfit: vec![Unfit { why: WhyNot::Draining, count: 7, some: vec!["n3".into()] }],
+        missing: Vec::new(),
+    }));
     let mut claimed = run(job_id(1), 2, RunState::Claimed);
     (claimed.node, claimed.node_name, claimed.incarnation) = (None, None, None);
     (claimed.dispatched_at, claimed.started_at) = (None, None);
     let mut rerun = run(job_id(1), 3, RunState::Running);
     rerun.trigger = Trigger::Rerun { by: "ann".into(), key: "k".repeat(500), of: recorded.id };
-    for run in [&recorded, &claimed, &rerun] {
+    let waiting = run(job_id(2), 4, RunState::Waiting);
+    for run in [&recorded, &claimed, &rerun, &waiting] {
         store.record_runs(std::slice::from_ref(run)).await.unwrap();
         assert_eq!(store.run(run.id).await.unwrap().as_ref(), Some(run));
     }
@@ -51,6 +61,42 @@ pub async fn a_record_never_goes_back(store: Store) {
     let first_attempt = run(job_id(2), 1, RunState::Running);
     store.record_runs(std::slice::from_ref(&first_attempt)).await.unwrap();
     assert_eq!(store.run(first_attempt.id).await.unwrap().unwrap().attempt, 2);
+}
+
+pub async fn a_run_that_waits_shows_what_it_waits_for_now(store: Store) {
+    let waits = |why: Option<&str>| Run { reason: why.map(str::to_owned), ..run(job_id(1), 1, RunState::Claimed) };
+    let id = waits(None).id;
+    for why in [Some("n1 is draining"), Some("n1 is away"), None] {
+        store.record_runs(&[waits(why)]).await.unwrap();
+    }
+    assert_eq!(store.run(id).await.unwrap(), Some(waits(Some("n1 is away"))));
+    store.record_runs(&[run(job_id(1), 1, RunState::Dispatched)]).await.unwrap();
+    store.record_runs(&[waits(Some("too late"))]).await.unwrap();
+    assert_eq!(store.run(id).await.unwrap().unwrap().state, RunState::Dispatched);
+}
+
+/// Who takes a run over does not know why its node was chosen; who decided has said it before.
+pub async fn what_was_decided_about_a_place_stays(store: Store) {
+    let why = Arc::new(Decision { by: By::Hash, fit: 1, others: vec![], unfit: vec![], missing: vec![] });
+    let decided = Run { placement: Some(why.clone()), ..run(job_id(1), 1, RunState::Running) };
+    store.record_runs(&[decided]).await.unwrap();
+    store.record_runs(&[run(job_id(1), 1, RunState::Succeeded)]).await.unwrap();
+    let known = store.run(run(job_id(1), 1, RunState::Succeeded).id).await.unwrap().unwrap();
+    assert_eq!((known.state, known.placement), (RunState::Succeeded, Some(why)));
+}
+
+pub async fn the_last_node_of_each_job_is_found(store: Store) {
+    let on = |job: u128, second, node: Option<u128>| Run {
+        node: node.map(NodeId::from_u128),
+        ..run(job_id(job), second, RunState::Succeeded)
+    };
+    let runs = [on(1, 1, Some(7)), on(1, 2, Some(8)), on(1, 3, None), on(2, 1, None), on(3, 9, Some(7))];
+    store.record_runs(&runs).await.unwrap();
+    let jobs: Vec<_> = (1..=120).map(job_id).collect();
+    let expected =
+        HashMap::from([(job_id(1), (NodeId::from_u128(8), at(2))), (job_id(3), (NodeId::from_u128(7), at(9)))]);
+    assert_eq!(store.last_nodes(&jobs).await.unwrap(), expected);
+    assert!(store.last_nodes(&[]).await.unwrap().is_empty());
 }
 
 pub async fn a_late_result_corrects_lost_and_nothing_else(store: Store) {

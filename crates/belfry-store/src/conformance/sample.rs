@@ -44,6 +44,7 @@ pub fn run(job: JobId, second: i64, state: RunState) -> Run {
         state,
         reason: None,
         attempt: u32::from(state != RunState::Claimed),
+        next_attempt_at: (state == RunState::Waiting).then(|| at(second + 10)),
         node: Some(NodeId::from_u128(5)),
         node_name: Some("n5".into()),
         incarnation: Some(Incarnation(u64::MAX - 1)),
@@ -57,5 +58,6 @@ pub fn run(job: JobId, second: i64, state: RunState) -> Run {
         late: false,
         usage: Usage { cpu_ms: 3, max_rss_bytes: 1 << 33, left_behind: 1 },
         output: OutputFacts { bytes: 10, dropped_bytes: 2 },
+        placement: None,
     }
 }

@@ -1,11 +1,13 @@
 //! A run as a row: one column for each of its facts, so that a page of history parses no document.
 
+use std::sync::Arc;
+
 use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage};
 use belfry_core::{Fence, Incarnation};
 use belfry_sql::{Row, Value};
 
 use crate::StoreError;
-use crate::columns::{bits, instant, ms, opt_instant, opt_ms, opt_parsed, opt_word, parsed, word};
+use crate::columns::{bits, instant, json, ms, opt_instant, opt_ms, opt_parsed, opt_word, parsed, word};
 
 pub(super) const COLUMN_NAMES: &[&str] = &[
     "id",
@@ -37,18 +39,22 @@ pub(super) const COLUMN_NAMES: &[&str] = &[
     "left_behind",
     "output_bytes",
     "output_dropped_bytes",
+    "placement",
     "progress",
+    "next_attempt_at",
 ];
 
 pub(crate) const COLUMNS: &str = "id, job, namespace, job_name, revision, planned, trigger_kind, trigger_by, trigger_key, trigger_of, \
      state, reason, attempt, node, node_name, incarnation, fence, claimed_at, dispatched_at, started_at, \
-     ended_at, exit_code, exit_signal, late, cpu_ms, max_rss_bytes, left_behind, output_bytes, output_dropped_bytes, progress";
+     ended_at, exit_code, exit_signal, late, cpu_ms, max_rss_bytes, left_behind, output_bytes, output_dropped_bytes, placement, progress, \
+     next_attempt_at";
 
 /// What a step forward may change; the rest is known when a run is planned. What the others read comes last.
 pub(super) const UPDATED: &[(&str, &str)] = &[
     ("revision", "new.revision"),
     ("reason", "new.reason"),
     ("attempt", "new.attempt"),
+    ("next_attempt_at", "new.next_attempt_at"),
     ("node", "new.node"),
     ("node_name", "new.node_name"),
     ("incarnation", "new.incarnation"),
@@ -66,11 +72,13 @@ pub(super) const UPDATED: &[(&str, &str)] = &[
     ("left_behind", "new.left_behind"),
     ("output_bytes", "new.output_bytes"),
     ("output_dropped_bytes", "new.output_dropped_bytes"),
+    // Whoever took the run over does not know why its node was chosen.
+    ("placement", "CASE WHEN new.placement IS NULL THEN old.placement ELSE new.placement END"),
     ("state", "new.state"),
     ("progress", "new.progress"),
 ];
 
-pub(super) fn run_row(run: &Run) -> [Value; 30] {
+pub(super) fn run_row(run: &Run) -> [Value; 32] {
     let (kind, by, key, of) = match &run.trigger {
         Trigger::Schedule => ("schedule", None, None, None),
         Trigger::Manual { by, key } => ("manual", Some(by), Some(key), None),
@@ -106,7 +114,9 @@ pub(super) fn run_row(run: &Run) -> [Value; 30] {
         run.usage.left_behind.into(),
         bits(run.output.bytes),
         bits(run.output.dropped_bytes),
+        run.placement.as_ref().map_or(Value::Null, |placement| json(&**placement).into()),
         run.progress().into(),
+        opt_ms(run.next_attempt_at),
     ]
 }
 
@@ -123,6 +133,7 @@ pub(super) fn run_from(row: &Row) -> Result<Run, StoreError> {
         state: state(row, 10)?,
         reason: row.opt_text(11).map(str::to_owned),
         attempt: row.int(12) as u32,
+        next_attempt_at: opt_instant(row, 31),
         node: opt_parsed(row, 13, "node id of a run")?,
         node_name: row.opt_text(14).map(str::to_owned),
         incarnation: row.opt_int(15).map(|bits| Incarnation(bits as u64)),
@@ -136,10 +147,12 @@ pub(super) fn run_from(row: &Row) -> Result<Run, StoreError> {
         late: row.int(23) != 0,
         usage: Usage { cpu_ms: row.int(24) as u64, max_rss_bytes: row.int(25) as u64, left_behind: row.int(26) as u32 },
         output: OutputFacts { bytes: row.int(27) as u64, dropped_bytes: row.int(28) as u64 },
+        // A reason that only a newer Belfry knows must not hide the run.
+        placement: row.opt_text(29).and_then(|text| serde_json::from_str(text).ok()).map(Arc::new),
     })
 }
 
-pub(super) fn state(row: &Row, column: usize) -> Result<RunState, StoreError> {
+pub(crate) fn state(row: &Row, column: usize) -> Result<RunState, StoreError> {
     let text = row.text(column);
     RunState::parse(text).ok_or_else(|| StoreError::unreadable("run", format!("`{text}` is not a state of a run")))
 }

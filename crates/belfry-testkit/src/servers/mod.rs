@@ -13,4 +13,5 @@ pub use mariadb::MariaDb;
 pub use postgres::Postgres;
 pub use zookeeper::ZooKeeper;
 
-pub(crate) use ports::Port;
+pub use ports::Port;
+pub(crate) use process::{die_with_parent, spawn_from_a_thread_that_stays};

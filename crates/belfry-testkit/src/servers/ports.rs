@@ -10,13 +10,13 @@ const FIRST: u32 = 16_000;
 const COUNT: u32 = 16_000;
 
 /// A port of loopback. Other processes of this kit leave it alone while this value lives; the kernel frees it with us.
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     _reserved: UnixDatagram,
 }
 
 impl Port {
-    pub(crate) fn free() -> Self {
+    pub fn free() -> Self {
         static TRIED: AtomicU32 = AtomicU32::new(0);
         for _ in 0..COUNT {
             // Processes start at different places, so that they seldom meet.
@@ -32,7 +32,7 @@ impl Port {
         panic!("no port of 127.0.0.1 between {FIRST} and {} is free", FIRST + COUNT);
     }
 
-    pub(crate) fn number(&self) -> u16 {
+    pub fn number(&self) -> u16 {
         self.number
     }
 

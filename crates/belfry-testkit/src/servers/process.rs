@@ -232,7 +232,7 @@ fn signal(pid: u32, signal: Signal) {
 
 /// After the change of user, which would take the death signal away; and looks whether the parent died before that.
 #[expect(unsafe_code, reason = "the death signal can only be set between fork and exec; both calls are safe there")]
-fn die_with_parent(command: &mut Command) {
+pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = nix::unistd::getpid();
     let in_child = move || {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -246,7 +246,7 @@ fn die_with_parent(command: &mut Command) {
 }
 
 /// The death signal comes when the thread that forked ends, so no thread of a test may do it.
-fn spawn_from_a_thread_that_stays(command: Command) -> std::io::Result<Child> {
+pub(crate) fn spawn_from_a_thread_that_stays(command: Command) -> std::io::Result<Child> {
     type Order = (Command, SyncSender<std::io::Result<Child>>);
     static SPAWNER: OnceLock<SyncSender<Order>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {

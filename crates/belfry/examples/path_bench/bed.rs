@@ -73,7 +73,7 @@ impl Bed {
             default_user: "nobody".to_owned(),
             quit_time: Duration::from_secs(10),
             zygote: ZygoteCommand { program, args: vec!["__zygote".to_owned()] },
-            credential: String::new(),
+            join: None,
         })
         .await
         .expect("an agent");

@@ -6,6 +6,7 @@
 
 mod baseline;
 mod bed;
+mod cluster;
 mod rows;
 
 /// As in the shipped binary.
@@ -21,6 +22,11 @@ fn main() {
         let each_second = each_second.parse().expect("a job id");
         println!("{}", runtime.block_on(rows::cold_start(folder, each_second)));
         return;
+    }
+    if let [first, backends @ ..] = &wanted[..]
+        && first == "cluster"
+    {
+        return runtime.block_on(cluster::run(backends));
     }
     type Row = (&'static str, fn(&tokio::runtime::Runtime) -> serde_json::Value);
     let all: [Row; 6] = [

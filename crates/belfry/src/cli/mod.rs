@@ -12,8 +12,8 @@ pub use accounts::{AuditCommand, AuditLs, LoginArgs, RoleWord, TokenCommand, Use
 pub use jobs::{JobAdd, JobApply, JobCommand, JobDiff, JobExport, JobHistory, JobLs, JobRun};
 pub use nodes::{NodeCommand, NodeSet};
 pub use runs::{RunCommand, RunLs, RunPrune};
-pub use schedule::NextArgs;
-pub use serving::{AgentArgs, ServerArgs, UpArgs};
+pub use schedule::{ExplainArgs, NextArgs};
+pub use serving::{AgentArgs, HttpArgs, ServerArgs, UpArgs};
 pub use values::{Format, JobName, KeyValue, RunRef, When, moment};
 
 use std::path::PathBuf;
@@ -51,6 +51,9 @@ pub struct ServerChoice {
         help_heading = "Everywhere"
     )]
     pub token: Option<String>,
+    /// Certificate (PEM) of the CA that signed the server's, for https; `ca.pem` in the server's data folder
+    #[arg(long, global = true, env = "BELFRY_CA", value_name = "FILE", help_heading = "Everywhere")]
+    pub ca: Option<PathBuf>,
     /// Data folder of a running `belfry up`
     #[arg(long, global = true, env = "BELFRY_DATA", value_name = "DIR", help_heading = "Everywhere")]
     pub data: Option<PathBuf>,
@@ -75,6 +78,8 @@ pub enum Command {
     Node(NodeCommand),
     /// Show when a schedule fires; needs no server
     Next(NextArgs),
+    /// Say what was decided about a job at an instant, by which rule, and why not otherwise
+    Explain(ExplainArgs),
     /// Log in to a server and remember it
     Login(LoginArgs),
     /// Forget a saved login

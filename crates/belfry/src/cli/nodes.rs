@@ -1,5 +1,6 @@
 //! Verbs and flags of `belfry node`.
 
+use belfry_core::units::Span;
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::KeyValue;
@@ -30,10 +31,19 @@ pub enum NodeCommand {
         #[arg(value_name = "NODE")]
         node: String,
     },
-    /// Remove a node that is gone for good
+    /// Print the command that lets a new machine join, good once
+    JoinToken {
+        /// How long it may be used [default: 1h]
+        #[arg(long = "for", value_name = "DURATION", value_parser = Span::parse)]
+        good_for: Option<Span>,
+    },
+    /// Remove a node for good and make its credential worthless
     Rm {
         #[arg(value_name = "NODE")]
         node: String,
+        /// Also when it is connected; what it runs is lost
+        #[arg(long)]
+        force: bool,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,

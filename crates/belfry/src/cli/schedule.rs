@@ -1,4 +1,4 @@
-//! Flags of `next`.
+//! Flags of `next` and `explain`.
 
 use belfry_core::schedule::{GapRule, OverlapRule};
 use clap::Args;
@@ -33,6 +33,21 @@ pub struct NextArgs {
     /// Job whose name decides what H stands for
     #[arg(long, value_name = "NAME", default_value = "next")]
     pub job: JobName,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  belfry explain backup                          # its last run, else its next fire
+  belfry explain backup --at 2026-11-16T04:00
+  belfry explain db/backup --at +1d --json")]
+pub struct ExplainArgs {
+    /// Job, as name or namespace/name
+    #[arg(value_name = "JOB")]
+    pub job: JobName,
+    /// Instant to explain, past or to come [default: that of the job's last run, else of its next fire]
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
+    pub at: Option<When>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use belfry_core::join::JoinToken;
 use belfry_core::units::Span;
 use clap::Args;
 
@@ -13,9 +14,8 @@ pub struct UpArgs {
     /// Folder for database, spool and credentials [default: /var/lib/belfry as root, else ~/.local/share/belfry]
     #[arg(long, env = "BELFRY_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Address and port for API and console
-    #[arg(long, env = "BELFRY_LISTEN", default_value = "127.0.0.1:8787", value_name = "ADDRESS")]
-    pub listen: SocketAddr,
+    #[command(flatten)]
+    pub http: HttpArgs,
     /// Let jobs run as root when this process does
     #[arg(long, env = "BELFRY_ALLOW_ROOT", value_parser = clap::builder::BoolishValueParser::new())]
     pub allow_root: bool,
@@ -36,6 +36,24 @@ pub struct UpArgs {
     pub quit_time: Span,
 }
 
+/// How API and console are served. An address that other machines can reach gets TLS, with a certificate of the cluster's CA unless
+/// another is given.
+#[derive(Clone, Debug, Default, Args)]
+pub struct HttpArgs {
+    /// Address and port for API and console [default: 127.0.0.1:8787]
+    #[arg(long, env = "BELFRY_LISTEN", value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// Certificate chain (PEM) for API and console, instead of one that the cluster's own CA signs
+    #[arg(long, env = "BELFRY_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Key of --tls-cert (PEM)
+    #[arg(long, env = "BELFRY_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Serve without TLS on an address that other machines can reach
+    #[arg(long, env = "BELFRY_ALLOW_PLAIN_HTTP", value_parser = clap::builder::BoolishValueParser::new())]
+    pub allow_plain_http: bool,
+}
+
 /// What is absent here may stand in the configuration file; what is in neither has its default.
 #[derive(Clone, Debug, Args)]
 pub struct ServerArgs {
@@ -45,12 +63,17 @@ pub struct ServerArgs {
     /// Folder for what this server keeps on disk
     #[arg(long, env = "BELFRY_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Address and port for API and console [default: 127.0.0.1:8787]
-    #[arg(long, env = "BELFRY_LISTEN", value_name = "ADDRESS")]
-    pub listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub http: HttpArgs,
+    /// Address of the API by which the other servers reach this one, if not by --listen
+    #[arg(long, env = "BELFRY_ADVERTISE", value_name = "URL")]
+    pub advertise: Option<String>,
     /// Address and port for agents [default: 127.0.0.1:8788]
     #[arg(long, env = "BELFRY_LISTEN_AGENTS", value_name = "ADDRESS")]
     pub listen_agents: Option<SocketAddr>,
+    /// Where agents reach this server, if not by --listen-agents; `none`: agents are not told of it
+    #[arg(long, env = "BELFRY_ADVERTISE_AGENTS", value_name = "HOST:PORT")]
+    pub advertise_agents: Option<String>,
     /// Database for jobs, runs and users, shared by all servers: postgres://…, mysql://… or sqlite:PATH [default: files in --data]
     #[arg(long, env = "BELFRY_STORE", hide_env_values = true, value_name = "URL")]
     pub store: Option<String>,
@@ -66,15 +89,15 @@ pub struct ServerArgs {
     /// Leave the compaction of old revisions in etcd to its operators
     #[arg(long, env = "BELFRY_NO_COMPACTION", value_parser = clap::builder::BoolishValueParser::new())]
     pub no_compaction: bool,
-    /// Serve without TLS on an address that other machines can reach
-    #[arg(long, env = "BELFRY_ALLOW_PLAIN_HTTP", value_parser = clap::builder::BoolishValueParser::new())]
-    pub allow_plain_http: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct AgentArgs {
-    /// Address of a server's port for agents, as http://127.0.0.1:8788; may be given several times. The others are learned from it
-    #[arg(long = "server", env = "BELFRY_SERVER", value_delimiter = ',', required = true, value_name = "URL")]
+    /// Join the cluster with this token from `belfry node join-token`; may stay on the command line afterwards
+    #[arg(long, env = "BELFRY_JOIN", hide_env_values = true, value_name = "TOKEN")]
+    pub join: Option<JoinToken>,
+    /// A server's address for agents, if not the ones that the token named or that were learned since; may be given several times
+    #[arg(long = "server", env = "BELFRY_SERVER", value_delimiter = ',', value_name = "HOST:PORT")]
     pub servers: Vec<String>,
     /// Folder for the spool and this node's credential [default: /var/lib/belfry-agent as root, else ~/.local/share/belfry-agent]
     #[arg(long, env = "BELFRY_DATA", value_name = "DIR")]
@@ -97,7 +120,4 @@ pub struct AgentArgs {
     /// How long running work may finish after SIGTERM, before it is ended
     #[arg(long, env = "BELFRY_QUIT_TIME", default_value = "1h", value_name = "DURATION", value_parser = Span::parse)]
     pub quit_time: Span,
-    /// File with this node's credential
-    #[arg(long, env = "BELFRY_CREDENTIAL_FILE", value_name = "FILE")]
-    pub credential_file: Option<PathBuf>,
 }

@@ -88,6 +88,9 @@ pub struct RunAnswer {
     pub triggered_by: Option<String>,
     pub rerun_of: Option<RunId>,
     pub attempt: u32,
+    pub next_attempt_at: Option<Timestamp>,
+    #[serde(default)]
+    pub attempts: Vec<AttemptAnswer>,
     pub node_name: Option<String>,
     pub planned: Timestamp,
     pub started_at: Option<Timestamp>,
@@ -110,13 +113,41 @@ pub struct RunAnswer {
     pub output_dropped_bytes: u64,
 }
 
-impl RunAnswer {
-    /// How it stands, in words: the state, and the exit code or signal where they say more.
+#[derive(Debug, Deserialize)]
+pub struct AttemptAnswer {
+    pub attempt: u32,
+    pub state: String,
+    pub reason: Option<String>,
+    pub node_name: Option<String>,
+    pub started_at: Option<Timestamp>,
+    pub duration_ms: Option<i64>,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub late: bool,
+}
+
+impl AttemptAnswer {
     pub fn outcome(&self) -> String {
-        match (self.exit_code, self.signal) {
-            (_, Some(signal)) => format!("{} (signal {signal})", self.state),
-            (Some(code), None) if code != 0 => format!("{} (exit {code})", self.state),
-            _ => self.state.clone(),
+        let late = if self.late { ", late" } else { "" };
+        outcome(&self.state, self.exit_code, self.signal) + late
+    }
+}
+
+/// The state, and the exit code or signal where they say more.
+fn outcome(state: &str, exit_code: Option<i32>, signal: Option<i32>) -> String {
+    match (exit_code, signal) {
+        (_, Some(signal)) => format!("{state} (signal {signal})"),
+        (Some(code), None) if code != 0 => format!("{state} (exit {code})"),
+        _ => state.to_owned(),
+    }
+}
+
+impl RunAnswer {
+    /// How it stands, in words.
+    pub fn outcome(&self) -> String {
+        match self.state.as_str() {
+            "waiting" | "cancelled" => self.state.clone(),
+            state => outcome(state, self.exit_code, self.signal),
         }
     }
 

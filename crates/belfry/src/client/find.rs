@@ -11,11 +11,14 @@ use crate::cli::ServerChoice;
 /// Files that `belfry up` leaves in its data folder.
 const ADDRESS_FILE: &str = "address";
 const TOKEN_FILE: &str = "cli-token";
+const CA_FILE: &str = "ca.pem";
 
 #[derive(Clone, Debug)]
 pub struct Found {
     pub url: String,
     pub token: Option<String>,
+    /// Trusted instead of the system's CAs, PEM.
+    pub ca: Option<String>,
     pub source: Source,
 }
 
@@ -45,11 +48,17 @@ pub fn default_data_dir() -> Option<PathBuf> {
 }
 
 pub fn find_server(choice: &ServerChoice) -> Result<Found, ClientError> {
+    let given_ca = choice.ca.as_ref().map(|path| {
+        fs::read_to_string(path).map_err(|cause| ClientError::BadCa { path: path.clone(), why: cause.to_string() })
+    });
+    let given_ca = given_ca.transpose()?;
     let saved = saved_logins_path().map(|path| SavedLogins::read(&path)).unwrap_or_default();
     if let Some(url) = &choice.url {
         let url = url.trim_end_matches('/').to_owned();
-        let token = choice.token.clone().or_else(|| saved.token_for(&url));
-        return Ok(Found { url, token, source: Source::Given });
+        let login = saved.of(&url);
+        let token = choice.token.clone().or_else(|| login.map(|login| login.token.clone()));
+        let ca = given_ca.or_else(|| login.and_then(|login| login.ca.clone()));
+        return Ok(Found { url, token, ca, source: Source::Given });
     }
     let mut tried = Vec::new();
     let folder = choice.data.clone().or_else(default_data_dir);
@@ -59,6 +68,7 @@ pub fn find_server(choice: &ServerChoice) -> Result<Found, ClientError> {
                 return Ok(Found {
                     url,
                     token: choice.token.clone().or(Some(token)),
+                    ca: given_ca.or_else(|| fs::read_to_string(dir.join(CA_FILE)).ok()),
                     source: Source::DataDir(dir.clone()),
                 });
             }
@@ -72,6 +82,7 @@ pub fn find_server(choice: &ServerChoice) -> Result<Found, ClientError> {
             return Ok(Found {
                 url: url.to_owned(),
                 token: Some(token),
+                ca: given_ca.or_else(|| login.ca.clone()),
                 source: Source::SavedLogin(login.user.clone()),
             });
         }
@@ -119,6 +130,7 @@ mod tests {
             url: Some("http://other:1/".into()),
             token: Some("t".into()),
             data: Some(dir.path().into()),
+            ..ServerChoice::default()
         };
         let found = find_server(&choice).unwrap();
         assert_eq!(

@@ -23,6 +23,9 @@ pub struct SavedLogin {
     pub token: String,
     /// For removing the token at logout.
     pub token_id: String,
+    /// That the server's certificate was checked with, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
 }
 
 /// $XDG_CONFIG_HOME/belfry/credentials, else ~/.config/belfry/credentials.
@@ -57,8 +60,8 @@ impl SavedLogins {
         Some((url, self.servers.get(url)?))
     }
 
-    pub fn token_for(&self, url: &str) -> Option<String> {
-        self.servers.get(url).map(|login| login.token.clone())
+    pub fn of(&self, url: &str) -> Option<&SavedLogin> {
+        self.servers.get(url)
     }
 
     pub fn remember(&mut self, url: &str, login: SavedLogin) {
@@ -85,7 +88,7 @@ mod tests {
         let path = dir.path().join("belfry/credentials");
         let mut logins = SavedLogins::read(&path);
         assert_eq!(logins.current(), None);
-        let login = SavedLogin { user: "anna".into(), token: "t".into(), token_id: "1".into() };
+        let login = SavedLogin { user: "anna".into(), token: "t".into(), token_id: "1".into(), ca: None };
         logins.remember("http://a:1", login.clone());
         logins.write(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

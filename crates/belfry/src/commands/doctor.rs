@@ -142,6 +142,14 @@ fn look_at_cluster(cluster: &Value, findings: &mut Findings) {
             findings.add(part, Verdict::Wrong, format!("away since {since}: {message}"));
         }
     }
+    for server in cluster["servers"].as_array().into_iter().flatten() {
+        if let Some(ms) = server["clock_off_ms"].as_i64() {
+            let api = server["api"].as_str().unwrap_or("?");
+            let message =
+                format!("{api}: its clock is {ms:+} ms off, and it fires nothing; check time synchronisation");
+            findings.add("server", Verdict::Wrong, message);
+        }
+    }
 }
 
 fn look_at_nodes(nodes: Vec<NodeAnswer>, findings: &mut Findings) {

@@ -139,9 +139,10 @@ fn tell(event: &ServerEvent, context: &Context) -> anyhow::Result<Option<RunAnsw
             let run: RunAnswer = read(&data)?;
             if run.state == "waiting" {
                 context.print.say(&format!(
-                    "attempt {} ended; waiting for the next: {}",
+                    "attempt {} ended ({}); the next one is due at {}",
                     run.attempt,
-                    run.reason.unwrap_or_default()
+                    run.reason.unwrap_or_default(),
+                    context.print.moment(run.next_attempt_at)
                 ));
             }
         }

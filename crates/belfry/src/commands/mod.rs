@@ -4,6 +4,7 @@ mod apply;
 mod audit;
 mod config;
 mod doctor;
+mod explain;
 mod job_document;
 mod jobs;
 mod logs;
@@ -39,7 +40,8 @@ impl Context {
 
     pub fn client(&self) -> anyhow::Result<Client> {
         let found = self.found()?;
-        Ok(Client::new(&found.url, found.token.map_or(Credential::None, Credential::Token))?)
+        let credential = found.token.map_or(Credential::None, Credential::Token);
+        Ok(Client::new(&found.url, found.ca.as_deref(), credential)?)
     }
 
     /// A moment of the command line, in the local zone, as the API reads it.
@@ -90,6 +92,7 @@ pub async fn run(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Run(command) => runs::run(command, context).await,
         Command::Node(command) => nodes::run(command, context).await,
         Command::Next(args) => next::run(&args, context),
+        Command::Explain(args) => explain::run(&args, context).await,
         Command::Login(args) => session::login(&args, context).await,
         Command::Logout => session::logout(context).await,
         Command::Whoami => session::whoami(context).await,

@@ -1,5 +1,6 @@
 //! `belfry node`: the machines that execute.
 
+use belfry_core::units::Span;
 use serde_json::{Map, Value, json};
 
 use super::{Context, read};
@@ -16,7 +17,8 @@ pub async fn run(command: NodeCommand, context: &Context) -> anyhow::Result<Exit
         NodeCommand::Undrain { node } => change(&node, json!({ "draining": false }), "gets runs again", context).await,
         NodeCommand::Exclude { node } => change(&node, json!({ "excluded": true }), "is excluded", context).await,
         NodeCommand::Include { node } => change(&node, json!({ "excluded": false }), "is included", context).await,
-        NodeCommand::Rm { node, yes } => rm(&node, yes, context).await,
+        NodeCommand::JoinToken { good_for } => join_token(good_for, context).await,
+        NodeCommand::Rm { node, force, yes } => rm(&node, force, yes, context).await,
     }
 }
 
@@ -28,7 +30,7 @@ async fn ls(context: &Context) -> anyhow::Result<Exit> {
     }
     let nodes: Vec<NodeAnswer> = read(&answer["items"])?;
     if nodes.is_empty() {
-        context.print.say("no node has joined yet; `belfry up` brings its own");
+        context.print.say("no node has joined yet; `belfry node join-token` prints how one does");
     }
     let rows = nodes.into_iter().map(|node| row(node, context)).collect();
     context.print.table(&["node", "state", "runs", "weight", "labels", "clock", "seen", "runs as", "version"], rows)?;
@@ -92,13 +94,29 @@ async fn change(wanted: &str, patch: Value, outcome: &str, context: &Context) ->
     told(&answer, &format!("{} {outcome}", node.name), context)
 }
 
-async fn rm(wanted: &str, yes: bool, context: &Context) -> anyhow::Result<Exit> {
+async fn join_token(good_for: Option<Span>, context: &Context) -> anyhow::Result<Exit> {
+    let body = good_for.map_or_else(|| json!({}), |span| json!({ "expires_in_seconds": span.get().as_secs() }));
+    let answer = context.client()?.post(&["nodes", "join-tokens"], body).await?;
+    if context.print.json {
+        context.print.json(&answer)?;
+        return Ok(Exit::Done);
+    }
+    let token = answer["token"].as_str().unwrap_or_default();
+    context.print.say(&format!(
+        "run this on the new machine, before {}; it is good for one:",
+        answer["expires_at"].as_str().unwrap_or_default()
+    ));
+    context.print.line(&format!("belfry agent --join '{token}'"))?;
+    Ok(Exit::Done)
+}
+
+async fn rm(wanted: &str, force: bool, yes: bool, context: &Context) -> anyhow::Result<Exit> {
     let client = context.client()?;
     let node = find(&client, wanted).await?;
     if !context.sure(yes, &format!("Remove node {}?", node.name))? {
         return Ok(Exit::Failed);
     }
-    let answer = client.delete(&["nodes", &node.id], &Vec::new()).await?;
+    let answer = client.delete(&["nodes", &node.id], &vec![("force", force.to_string())]).await?;
     told(&answer, &format!("{} is removed", node.name), context)
 }
 

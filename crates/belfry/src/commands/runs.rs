@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Context, jobs, logs, read};
 use crate::cli::{JobName, RunCommand, RunLs, RunPrune, RunRef};
-use crate::client::{Query, RunAnswer};
+use crate::client::{AttemptAnswer, Query, RunAnswer};
 use crate::exit::{Exit, NotFound};
 use crate::print::{Word, short_duration, tone_of_state};
 
@@ -140,8 +140,28 @@ async fn show(run: &RunRef, context: &Context) -> anyhow::Result<Exit> {
     if let Some(reason) = run.reason.clone() {
         facts.insert(4, ("reason", reason.into()));
     }
+    if run.next_attempt_at.is_some() {
+        facts.insert(4, ("next attempt", context.print.moment(run.next_attempt_at).into()));
+    }
     context.print.facts(facts)?;
+    if run.attempts.len() > 1 || run.next_attempt_at.is_some() {
+        context.print.line("")?;
+        let rows = run.attempts.into_iter().map(|attempt| attempt_row(attempt, context)).collect();
+        context.print.table(&["attempt", "started", "state", "took", "node", "reason"], rows)?;
+        context.print.say(&format!("what one of them printed: belfry run logs --attempt N {}", run.id));
+    }
     Ok(Exit::Done)
+}
+
+fn attempt_row(attempt: AttemptAnswer, context: &Context) -> Vec<Word> {
+    vec![
+        attempt.attempt.to_string().into(),
+        context.print.moment(attempt.started_at).into(),
+        Word::toned(attempt.outcome(), tone_of_state(&attempt.state)),
+        Word::or_dash(attempt.duration_ms.map(took)),
+        Word::or_dash(attempt.node_name),
+        attempt.reason.unwrap_or_default().into(),
+    ]
 }
 
 async fn kill(run: &RunRef, context: &Context) -> anyhow::Result<Exit> {
@@ -153,7 +173,7 @@ async fn kill(run: &RunRef, context: &Context) -> anyhow::Result<Exit> {
     }
     context.print.say(&match answer["outcome"].as_str() {
         Some("told") => format!("{id}: its node was told; see how it ends: belfry run logs -f {id}"),
-        Some("cancelled") => format!("{id} had not started and will not"),
+        Some("cancelled") => format!("{id} does not run, and will not"),
         Some("already_ended") => format!("{id} has ended already"),
         other => format!("{id}: {}", other.unwrap_or("done")),
     });

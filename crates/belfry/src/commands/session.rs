@@ -16,7 +16,8 @@ const LOGIN_GOOD_FOR: &str = "90d";
 
 pub async fn login(args: &LoginArgs, context: &Context) -> anyhow::Result<Exit> {
     let path = saved_logins_path().context("there is no home directory to save a login in; set HOME")?;
-    let client = Client::new(&context.found()?.url, Credential::None)?;
+    let found = context.found()?;
+    let client = Client::new(&found.url, found.ca.as_deref(), Credential::None)?;
     let user = match &args.user {
         Some(user) => user.clone(),
         None => password::ask_name(&format!("User at {}", client.url()))?,
@@ -31,7 +32,8 @@ pub async fn login(args: &LoginArgs, context: &Context) -> anyhow::Result<Exit> 
     let text =
         |key: &str| token[key].as_str().map(str::to_owned).with_context(|| format!("the new token has no {key}"));
     let mut saved = SavedLogins::read(&path);
-    saved.remember(client.url(), SavedLogin { user: user.clone(), token: text("secret")?, token_id: text("id")? });
+    let login = SavedLogin { user: user.clone(), token: text("secret")?, token_id: text("id")?, ca: found.ca.clone() };
+    saved.remember(client.url(), login);
     saved.write(&path).with_context(|| format!("save the login in {}", path.display()))?;
     context.print.say(&format!(
         "logged in as {user} at {} for {LOGIN_GOOD_FOR}; saved in {}",
@@ -54,7 +56,7 @@ pub async fn logout(context: &Context) -> anyhow::Result<Exit> {
         return Err(NotFound("there is no saved login".to_owned()).into());
     };
     saved.write(&path).with_context(|| format!("save {}", path.display()))?;
-    let client = Client::new(&url, Credential::Token(login.token))?;
+    let client = Client::new(&url, login.ca.as_deref(), Credential::Token(login.token))?;
     match client.delete(&["tokens", &login.token_id], &Vec::new()).await {
         Ok(_) => context.print.say(&format!("logged out of {url}")),
         Err(error) => {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 pub struct Banner<'a> {
+    pub url: &'a str,
     pub address: SocketAddr,
     pub data: &'a Path,
     /// Only when it was made just now.
@@ -27,22 +28,29 @@ impl Banner<'_> {
             Some(password) if terminal => format!("{password}   (also in {})", password_file.display()),
             _ => format!("in {}", password_file.display()),
         };
+        let afar = if self.address.ip().is_loopback() {
+            format!("ssh -L {}:{} THIS-HOST", self.address.port(), self.address)
+        } else {
+            format!(
+                "belfry login --url https://THIS-HOST:{} --ca ca.pem, with the file of that name from the data folder",
+                self.address.port()
+            )
+        };
         let data = if self.default_data { String::new() } else { format!(" --data {}", self.data.display()) };
         format!(
             "\nBelfry {version} is ready.\n\
-             \x20 address    http://{address}\n\
+             \x20 address    {url}\n\
              \x20 user       admin\n\
              \x20 password   {password}\n\
              \x20 data       {folder}\n\
              \x20 time zone  {zone} (for jobs that name none)\n\
              \x20 jobs run   as {runs_as}\n\
-             \x20 from afar  ssh -L {port}:{address} THIS-HOST\n\n\
+             \x20 from afar  {afar}\n\n\
              Try next:\n\
              \x20 belfry{data} job add hello --every 10s -- 'echo hello from $BELFRY_JOB'\n\
              \x20 belfry{data} run logs -f hello\n\n",
             version = env!("CARGO_PKG_VERSION"),
-            address = self.address,
-            port = self.address.port(),
+            url = self.url,
             folder = self.data.display(),
             zone = self.timezone,
             runs_as = self.runs_as,
@@ -57,6 +65,7 @@ mod tests {
     #[test]
     fn the_password_is_shown_on_a_terminal_only() {
         let banner = Banner {
+            url: "http://127.0.0.1:8787",
             address: "127.0.0.1:8787".parse().unwrap(),
             data: Path::new("/tmp/b"),
             new_password: Some("s3cret"),

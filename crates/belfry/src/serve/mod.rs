@@ -2,11 +2,15 @@
 
 mod backends;
 pub mod banner;
+mod ca;
+mod config_file;
 mod data_dir;
 mod http;
 mod process;
 
 pub use backends::Backends;
+pub use ca::Ca;
+pub use config_file::complete;
 pub use data_dir::{DataDir, default_agent_dir};
 pub use http::Http;
 pub use process::{

@@ -3,10 +3,12 @@
 
 mod asked;
 mod end;
+mod explain;
 mod faults;
 mod output;
 mod overlap;
 mod process;
+mod retry;
 mod schedule;
 
 use belfry_testkit::{Belfry, Layout, Setup};
@@ -44,6 +46,7 @@ in_both_layouts! {
     end::a_run_that_ignores_term_is_killed_after_the_grace,
     end::sigterm_lets_running_work_finish,
     end::sigterm_ends_what_does_not_finish_in_time,
+    explain::an_instant_is_explained_from_its_fire_to_its_end,
     faults::a_run_that_is_cut_short_is_lost,
     faults::a_full_disk_is_said_and_survived,
     output::both_streams_are_kept_apart_and_in_order,
@@ -61,6 +64,14 @@ in_both_layouts! {
     process::a_command_that_is_not_found_names_the_path_that_was_searched,
     process::exec_takes_its_arguments_as_they_are,
     process::stdin_is_empty_and_the_directory_is_the_jobs,
+    retry::each_attempt_has_its_output_its_number_and_a_growing_fence,
+    retry::only_the_listed_ends_are_tried_again,
+    retry::a_run_that_waits_is_seen_has_its_turn_and_can_be_killed,
+    retry::a_change_of_the_job_is_judged_when_the_next_attempt_is_due,
+    retry::a_later_run_replaces_one_that_waits,
+    retry::a_next_attempt_that_finds_no_node_ends_the_run_as_the_last_one_ended,
+    retry::a_retry_that_waits_survives_the_end_of_all_processes,
+    retry::what_was_cut_short_starts_again_when_lost_is_listed,
     schedule::every_second_fires_on_time_and_once,
     schedule::several_schedules_on_one_instant_are_one_fire,
     schedule::every_counts_from_the_creation,
@@ -79,6 +90,11 @@ mod with_one_of_two_processes_gone {
     #[tokio::test]
     async fn a_server_that_is_killed_does_not_end_what_runs() {
         crate::faults::a_server_that_is_killed_does_not_end_what_runs().await;
+    }
+
+    #[tokio::test]
+    async fn what_a_stopping_agent_ends_starts_again_when_lost_is_listed() {
+        crate::retry::what_a_stopping_agent_ends_starts_again_when_lost_is_listed().await;
     }
 
     #[tokio::test]

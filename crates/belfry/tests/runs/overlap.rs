@@ -51,7 +51,8 @@ pub async fn allow_runs_them_side_by_side(layout: Layout) {
     let belfry = start(layout).await;
     let client = belfry.client();
     let witness = Witness::new();
-    let together = format!("until [ $(grep -c ^S {}) -ge 3 ]; do sleep 0.02; done", witness.file("crowd").display());
+    let lines = witness.file(belfry_testkit::LINES);
+    let together = format!("until [ $(grep -c '^S crowd ' {}) -ge 3 ]; do sleep 0.02; done", lines.display());
     client.add("crowd", &witness.command("crowd", &together), json!({"overlap": "allow"})).await;
     let runs = [client.run_now("crowd").await, client.run_now("crowd").await, client.run_now("crowd").await];
     for run in &runs {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use belfry_testkit::{Belfry, Case, Client, Layout, Run, Tally, Witness, judge, now, oracle, sleep_until, until};
+use belfry_testkit::{
+    Belfry, Case, Client, Layout, Promise, Run, Tally, Witness, judge, now, oracle, sleep_until, until,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -31,7 +33,17 @@ async fn pause_and_judge(belfry: &Belfry, witness: &Witness, name: &str, due: im
     })
     .await;
     let lines = witness.lines(name);
-    let case = Case { job: name, due: &due, witness: &lines, records: &records, kills: &[] };
+    let case = Case {
+        job: name,
+        due: &due,
+        witness: &lines,
+        records: &records,
+        promise: Promise::AtMostOnce,
+        overlap_forbidden: false,
+        late_after: None,
+        troubles: &[],
+        marked_lost: &[],
+    };
     assert_eq!(judge(&case, &mut Tally::default()), []);
 }
 

@@ -101,6 +101,7 @@ fn run(state: RunState) -> Run {
         state,
         reason: None,
         attempt: 1,
+        next_attempt_at: None,
         node: None,
         node_name: None,
         incarnation: None,
@@ -114,6 +115,7 @@ fn run(state: RunState) -> Run {
         late: false,
         usage: Usage::default(),
         output: OutputFacts::default(),
+        placement: None,
     }
 }
 

@@ -1,0 +1,81 @@
+//! An agent without a machine under it: time, disk, programs and the process itself are a simulation's. Everything that decides is
+//! the same as in every other agent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use belfry_core::{Incarnation, NodeId};
+use belfry_exec::current_user;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::alarm::Alarm;
+use crate::clock::Moment;
+use crate::desk::{Desk, NodeFacts};
+use crate::desk_loop::INBOX_MAX;
+use crate::logins::Logins;
+use crate::session::Node;
+use crate::spool::{MemorySpool, Place};
+use crate::tasks::Tasks;
+use crate::trust::Trust;
+use crate::{Agent, AgentError, Clock, MemoryDisk, Programs, Spawn};
+
+/// What a simulated agent stands on.
+pub struct Machine {
+    pub node: NodeId,
+    pub name: String,
+    pub slots: u32,
+    pub clock: Arc<dyn Clock>,
+    pub disk: MemoryDisk,
+    pub programs: Arc<dyn Programs>,
+    /// Each greater than every one before it.
+    pub incarnations: Box<dyn FnMut() -> Incarnation + Send>,
+    /// Where its futures run; whoever drops them all has killed the agent.
+    pub spawn: Spawn,
+}
+
+const QUIT_TIME: Duration = Duration::from_secs(5);
+
+impl Agent {
+    pub fn start_simulated(machine: Machine) -> Result<Agent, AgentError> {
+        let Machine { node: id, name, slots, clock, disk, programs, incarnations, spawn } = machine;
+        let logins = Logins::new(current_user(), "nobody", true).map_err(|cause| AgentError::DefaultUser { cause })?;
+        let (sender, inbox) = mpsc::channel(INBOX_MAX);
+        let spool = MemorySpool::open(disk);
+        let facts = NodeFacts {
+            node: id,
+            name: name.clone(),
+            labels: BTreeMap::new(),
+            slots,
+            runs_as: logins.default().login.user.clone(),
+            credential: String::new(),
+        };
+        let trust = Trust::default();
+        let desk = Desk::new(facts, incarnations, trust.clone(), spool.finished(), Moment::of(clock.as_ref()));
+        let stop = CancellationToken::new();
+        let node = Arc::new(Node {
+            id,
+            name,
+            allow_root: true,
+            clock,
+            spool: Place::Memory(spool),
+            programs,
+            logins,
+            trust,
+            tasks: Tasks::on(spawn, stop.clone()),
+            inbox: sender,
+            servers: watch::Sender::default(),
+            last_session: AtomicU64::new(0),
+        });
+        let writer = Arc::clone(&node);
+        // Fate: ends with the agent; what it has not written by then is lost.
+        node.tasks.spawn("spool-writer", async move {
+            if let Place::Memory(spool) = &writer.spool {
+                spool.write_all(&writer).await;
+            }
+        });
+        Ok(Agent::begin(desk, node, Alarm::simulated(), inbox, stop, QUIT_TIME, None))
+    }
+}

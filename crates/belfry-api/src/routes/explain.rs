@@ -1,0 +1,416 @@
+//! Why something happened, did not, or will: what was decided about a job and an instant, by which rule, and why not otherwise. It
+//! gathers what store and owner know; the sentences are in `words`.
+
+mod words;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use belfry_control::{ControlError, Outlook};
+use belfry_core::explain::{AtInstant, Standing};
+use belfry_core::job::{DEFAULT_NAMESPACE, JobDocument};
+use belfry_core::place::{By, Decision, Unfit, WhyNot};
+use belfry_core::run::{Run, Trigger};
+use belfry_core::{JobId, NodeId, RunId, Timestamp};
+use belfry_store::{JobLife, JobRef, Revision, RunFilter};
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::fires::{FireNote, local_time, note};
+use super::runs::freshest;
+use crate::auth::Permit;
+use crate::errors::{Answer, ApiError};
+use crate::forward::FORWARDED_BY;
+use crate::input::QueryValues;
+use crate::moment::Moment;
+use crate::page::read_time;
+use crate::state::ApiState;
+
+/// How many removed jobs of one name are looked through.
+const LIVES_MAX: usize = 16;
+const RUNS_MAX: usize = 20;
+const REVISIONS_PER_PAGE: usize = 50;
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ExplainQuery {
+    /// `namespace/name`, or a name in the namespace `default`.
+    job: String,
+    /// The instant; when left out that of the job's last run, else of its next fire.
+    at: Option<String>,
+}
+
+/// What was decided about a job and an instant, and why.
+#[derive(Serialize, ToSchema)]
+pub struct Explanation {
+    job: String,
+    at: Moment,
+    /// `due`, `not_a_fire`, `paused`, `not_counted_yet` (the schedule was changed or resumed later), `no_schedule` (nothing in it
+    /// follows a clock) or `no_job` (there was none of this name then).
+    verdict: &'static str,
+    /// Everything below, for people.
+    sentences: Vec<String>,
+    definition: Option<DefinitionView>,
+    fire: Option<InstantView>,
+    /// The runs that were planned in that second.
+    runs: Vec<ExplainedRun>,
+    /// What would be decided now; of an instant that is still to come, or that nobody has claimed.
+    outlook: Option<OutlookView>,
+}
+
+/// The definition that held at the instant.
+#[derive(Serialize, ToSchema)]
+pub struct DefinitionView {
+    revision: u64,
+    since: Moment,
+    author: String,
+    /// When another revision replaced it.
+    replaced_at: Option<Moment>,
+    job_created_at: Moment,
+    job_removed_at: Option<Moment>,
+    enabled: bool,
+    /// Fires up to here were never due.
+    counts_from: Moment,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct InstantView {
+    /// The expressions that fire at it.
+    expressions: Vec<String>,
+    timezone: String,
+    /// The same instant on the clock of the job's zone.
+    local: String,
+    note: Option<FireNote>,
+    /// With jitter.
+    start_at: Moment,
+    previous: Option<Moment>,
+    next: Option<Moment>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct ExplainedRun {
+    #[schema(value_type = String)]
+    id: RunId,
+    planned: Moment,
+    state: &'static str,
+    reason: Option<String>,
+    /// `schedule`, `manual` or `rerun`.
+    trigger: &'static str,
+    revision: u64,
+    #[schema(value_type = Option<String>)]
+    node: Option<NodeId>,
+    node_name: Option<String>,
+    /// From the planned instant; negative: ahead of it.
+    claimed_after_ms: i64,
+    /// Each from the step before.
+    dispatched_after_ms: Option<i64>,
+    started_after_ms: Option<i64>,
+    ended_after_ms: Option<i64>,
+    /// Null: nothing was decided about its place, or the record of it is lost.
+    placement: Option<PlacementView>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct PlacementView {
+    /// `weighted`, `least`, `random`, `hash`, `last_node` (sticky) or `anew` (sticky, without a last node that could take it).
+    #[schema(value_type = String)]
+    by: By,
+    /// Nodes that could take it.
+    fit: u32,
+    /// Some of those that could and were not chosen.
+    others: Vec<String>,
+    unfit: Vec<UnfitView>,
+    /// Hosts that the job selects and that no node is called.
+    missing: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct UnfitView {
+    /// A stable word, such as `draining`.
+    #[schema(value_type = String)]
+    why: WhyNot,
+    message: &'static str,
+    count: u32,
+    /// Some of them.
+    nodes: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct OutlookView {
+    /// The node that would be chosen now.
+    node: Option<String>,
+    /// It will be that one as long as the nodes stay as they are.
+    certain: bool,
+    placement: PlacementView,
+    /// Runs of the job that are going, and that wait behind them.
+    going: usize,
+    waiting: usize,
+    /// `run` or `skip`: what becomes of a fire that passed and is not claimed yet.
+    missed: Option<&'static str>,
+}
+
+/// All that is known of a job and an instant.
+struct Facts {
+    name: String,
+    now: Timestamp,
+    at: Timestamp,
+    life: JobLife,
+    held: Option<Held>,
+    /// The one that is planned for the instant by the schedule first.
+    runs: Vec<Run>,
+    owner: Owner,
+}
+
+struct Held {
+    revision: Revision,
+    replaced_at: Option<Timestamp>,
+    counts_from: Timestamp,
+    instant: AtInstant,
+}
+
+enum Owner {
+    /// It would have nothing to add.
+    NotAsked,
+    Says(Outlook),
+    HasNotTheJob,
+    CannotBeAsked,
+}
+
+/// Explains what was decided about a job at an instant, or what would be.
+#[utoipa::path(get, path = "/api/v1/explain", tag = "schedules", params(ExplainQuery), responses((status = 200, body = Explanation)))]
+pub async fn explain(
+    State(state): State<ApiState>,
+    permit: Permit,
+    QueryValues(query): QueryValues<ExplainQuery>,
+    headers: HeaderMap,
+) -> Answer<Json<Explanation>> {
+    let (namespace, name) = query.job.split_once('/').unwrap_or((DEFAULT_NAMESPACE, &query.job));
+    let full_name = format!("{namespace}/{name}");
+    permit.on(namespace, "job", &full_name)?;
+    let lives = state.store.job_lives(namespace, name, LIVES_MAX).await?;
+    let newest = lives.first().ok_or_else(|| ApiError::not_found("job", &full_name))?;
+    let at = match read_time("at", query.at.as_deref())? {
+        Some(at) => at,
+        None => instant_of_interest(&state, newest).await?,
+    };
+    let lived = |life: &&JobLife| life.created_at <= at && life.removed_at.is_none_or(|removed| at < removed);
+    let life = *lives.iter().find(lived).unwrap_or(newest);
+    let held = held_at(&state, &life, at).await?;
+    let runs = runs_at(&state, life.id, at).await?;
+    let is_settled = at <= state.now() && runs.iter().any(|run| run.planned == at && run.state.is_ended());
+    let owner = if life.removed_at.is_some() || is_settled {
+        Owner::NotAsked
+    } else {
+        match state.control.explain(life.id, at).await {
+            Ok(Some(outlook)) => Owner::Says(outlook),
+            Ok(None) => Owner::HasNotTheJob,
+            // Nobody else is left to be asked: what the store has must do.
+            Err(ControlError::NotOwned(_)) if headers.contains_key(FORWARDED_BY) => Owner::CannotBeAsked,
+            Err(cause) => return Err(cause.into()),
+        }
+    };
+    Ok(Json(Explanation::of(Facts { name: full_name, now: state.now(), at, life, held, runs, owner })))
+}
+
+/// Of the last run; of a job that never ran, of its next fire.
+async fn instant_of_interest(state: &ApiState, life: &JobLife) -> Answer<Timestamp> {
+    let stored = state.store.last_run_of_job(life.id).await?.map(|run| run.planned);
+    let open = state.control.open_runs(|run| run.job == life.id).into_iter().map(|run| run.planned).max();
+    if let Some(last) = stored.max(open) {
+        return Ok(last);
+    }
+    let next = match state.store.job_by_id(life.id).await? {
+        Some(job) => job.schedule()?.next_after(state.now()),
+        None => None,
+    };
+    Ok(next.unwrap_or_else(|| state.now()))
+}
+
+async fn held_at(state: &ApiState, life: &JobLife, at: Timestamp) -> Answer<Option<Held>> {
+    if life.removed_at.is_some_and(|removed| removed <= at) {
+        return Ok(None);
+    }
+    let Some((revision, replaced_at)) = state.store.job_revision_at(life.id, at).await? else { return Ok(None) };
+    let counts_from = counts_from(state, life, &revision, at).await?;
+    let instant = revision.document.at_instant(life.created_at, counts_from, at)?;
+    Ok(Some(Held { revision, replaced_at, counts_from, instant }))
+}
+
+/// From where the schedule of this revision counted: the last change of it up to there, or the job's creation.
+async fn counts_from(state: &ApiState, life: &JobLife, held: &Revision, at: Timestamp) -> Answer<Timestamp> {
+    if let Some(job) = state.store.job_by_id(life.id).await?.filter(|job| job.counts_from <= at) {
+        return Ok(job.counts_from);
+    }
+    let mut newer: (JobDocument, Timestamp) = (held.document.clone(), held.at);
+    let mut cursor = Some(held.revision);
+    while let Some(before) = cursor {
+        let page = state.store.job_revisions(life.id, Some(before), REVISIONS_PER_PAGE).await?;
+        for older in page.items {
+            if older.document.schedule_differs(&newer.0) {
+                return Ok(newer.1);
+            }
+            newer = (older.document, older.at);
+        }
+        cursor = page.next;
+    }
+    Ok(life.created_at)
+}
+
+/// Manual runs are planned to the millisecond; whoever asks knows the second.
+async fn runs_at(state: &ApiState, job: JobId, at: Timestamp) -> Answer<Vec<Run>> {
+    let from = Timestamp::from_second(at.as_second()).unwrap_or(at);
+    let to = from.saturating_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX);
+    // Before the store is asked: an end is shown here only when the store has it.
+    let open = state.control.open_runs(|run| run.job == job && run.planned >= from && run.planned < to);
+    let filter = RunFilter {
+        job: Some(JobRef::Id(job)),
+        from: Some(from),
+        to: Some(to),
+        limit: RUNS_MAX,
+        ..RunFilter::default()
+    };
+    let stored = state.store.list_runs(&filter).await?.items;
+    let mut runs: Vec<Run> = stored.into_iter().map(|run| freshest(state, run)).collect();
+    for run in open {
+        if !run.state.is_ended() && !runs.iter().any(|known| known.id == run.id) {
+            runs.push(run);
+        }
+    }
+    runs.sort_by_key(|run| (run.planned != at || run.trigger != Trigger::Schedule, run.id));
+    runs.truncate(RUNS_MAX);
+    Ok(runs)
+}
+
+impl Facts {
+    /// The run of the instant by the schedule.
+    fn scheduled(&self) -> Option<&Run> {
+        self.runs.iter().find(|run| run.planned == self.at && run.trigger == Trigger::Schedule)
+    }
+}
+
+impl Explanation {
+    fn of(facts: Facts) -> Self {
+        let verdict = match facts.held.as_ref().map(|held| held.instant.standing) {
+            // `@after` follows no clock: that it fired shows in its run.
+            Some(_) if facts.scheduled().is_some() => "due",
+            Some(Standing::Due) => "due",
+            Some(Standing::NotAFire) => "not_a_fire",
+            Some(Standing::Paused) => "paused",
+            Some(Standing::NotCountedYet(_)) => "not_counted_yet",
+            Some(Standing::NoSchedule) => "no_schedule",
+            None => "no_job",
+        };
+        let sentences = words::sentences(&facts);
+        let shows_outlook = verdict == "due" && !facts.scheduled().is_some_and(|run| run.state.is_ended());
+        let outlook = match &facts.owner {
+            Owner::Says(outlook) if shows_outlook => Some(OutlookView::of(outlook)),
+            Owner::Says(_) | Owner::NotAsked | Owner::HasNotTheJob | Owner::CannotBeAsked => None,
+        };
+        Self {
+            job: facts.name,
+            at: facts.at.into(),
+            verdict,
+            sentences,
+            definition: facts.held.as_ref().map(|held| DefinitionView::of(held, &facts.life)),
+            fire: facts.held.as_ref().map(|held| InstantView::of(held, facts.at)),
+            runs: facts.runs.iter().map(ExplainedRun::of).collect(),
+            outlook,
+        }
+    }
+}
+
+impl DefinitionView {
+    fn of(held: &Held, life: &JobLife) -> Self {
+        Self {
+            revision: held.revision.revision,
+            since: held.revision.at.into(),
+            author: held.revision.author.clone(),
+            replaced_at: held.replaced_at.map(Moment),
+            job_created_at: life.created_at.into(),
+            job_removed_at: life.removed_at.map(Moment),
+            enabled: held.revision.document.enabled,
+            counts_from: held.counts_from.into(),
+        }
+    }
+}
+
+impl InstantView {
+    fn of(held: &Held, at: Timestamp) -> Self {
+        let zone = zone_of(&held.revision.document);
+        Self {
+            expressions: held.instant.expressions.clone(),
+            timezone: zone.to_owned(),
+            local: local_time(zone, at),
+            note: held.instant.note.map(note),
+            start_at: held.instant.start_at.into(),
+            previous: held.instant.previous.map(Moment),
+            next: held.instant.next.map(Moment),
+        }
+    }
+}
+
+fn zone_of(document: &JobDocument) -> &str {
+    document.timezone.as_deref().unwrap_or("UTC")
+}
+
+impl ExplainedRun {
+    fn of(run: &Run) -> Self {
+        let since = |from: Option<Timestamp>, to: Option<Timestamp>| {
+            Some(to?.as_millisecond() - from.unwrap_or(run.claimed_at).as_millisecond())
+        };
+        Self {
+            id: run.id,
+            planned: run.planned.into(),
+            state: run.state.as_str(),
+            reason: run.reason.clone(),
+            trigger: match run.trigger {
+                Trigger::Schedule => "schedule",
+                Trigger::Manual { .. } => "manual",
+                Trigger::Rerun { .. } => "rerun",
+            },
+            revision: run.revision,
+            node: run.node,
+            node_name: run.node_name.clone(),
+            claimed_after_ms: run.claimed_at.as_millisecond() - run.planned.as_millisecond(),
+            dispatched_after_ms: since(Some(run.claimed_at), run.dispatched_at),
+            started_after_ms: since(run.dispatched_at, run.started_at),
+            ended_after_ms: since(run.started_at.or(run.dispatched_at), run.ended_at),
+            placement: run.placement.as_deref().map(PlacementView::of),
+        }
+    }
+}
+
+impl PlacementView {
+    fn of(decision: &Decision) -> Self {
+        let unfit = |unfit: &Unfit| UnfitView {
+            why: unfit.why,
+            message: unfit.why.in_words(),
+            count: unfit.count,
+            nodes: unfit.some.clone(),
+        };
+        Self {
+            by: decision.by,
+            fit: decision.fit,
+            others: decision.others.clone(),
+            unfit: decision.unfit.iter().map(unfit).collect(),
+            missing: decision.missing.clone(),
+        }
+    }
+}
+
+impl OutlookView {
+    fn of(outlook: &Outlook) -> Self {
+        Self {
+            node: outlook.node.clone(),
+            certain: outlook.node.is_some() && words::is_certain(&outlook.decision),
+            placement: PlacementView::of(&outlook.decision),
+            going: outlook.going,
+            waiting: outlook.waiting,
+            missed: outlook.missed.as_ref().map(|due| match due {
+                belfry_core::due::Due::Run => "run",
+                belfry_core::due::Due::Skip { .. } => "skip",
+            }),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What people wonder about: how a job stands at an instant, as its owner sees it. It changes nothing.
+
+use belfry_core::due;
+use belfry_core::id::Slot;
+use belfry_core::place::Asked;
+use belfry_core::{JobId, RunId, Timestamp};
+
+use super::{Shard, Stage};
+use crate::cursor::Cursor;
+use crate::error::ControlError;
+use crate::view::Outlook;
+
+/// People want to know of each node; beyond so many a reason, counts must do.
+const NODES_NAMED_MAX: usize = 50;
+
+impl Shard {
+    pub(super) fn explain(&self, job: JobId, at: Timestamp) -> Result<Option<Outlook>, ControlError> {
+        if !self.loaded {
+            return Err(ControlError::NotOwned(self.id));
+        }
+        let Some(slot) = self.jobs.get(job) else { return Ok(None) };
+        let Ok(document) = slot.document() else { return Ok(None) };
+        let now = self.context.now();
+        let passed = Cursor { at, job } <= self.cursor;
+        let missed =
+            (!passed && at <= now && slot.fires_at(at)).then(|| due::judge(&slot.schedule, &slot.misfire, at, now));
+        let stages = self.by_job.get(&job).into_iter().flatten().filter_map(|id| self.open.get(id));
+        let (mut going, mut waiting) = (0, 0);
+        for open in stages {
+            match open.stage {
+                Stage::Claiming if open.record.decision.is_some() => {}
+                Stage::Behind { .. } => waiting += 1,
+                Stage::Claiming
+                | Stage::Homeless(_)
+                | Stage::Placing
+                | Stage::Dispatched { .. }
+                | Stage::Running
+                | Stage::Asking { .. }
+                | Stage::Planning
+                | Stage::Waiting => going += 1,
+                Stage::Deciding | Stage::Recording | Stage::LastLook | Stage::Closing => {}
+            }
+        }
+        let (node, decision) = self.context.nodes.would_place(&Asked {
+            job,
+            run: RunId::of(job, at, Slot::Only),
+            planned: at,
+            select: &document.select,
+            rule: document.placement,
+            wanted: None,
+            refused_by: &[],
+            last: self.last_nodes.get(&job).copied(),
+            named_max: NODES_NAMED_MAX,
+        });
+        Ok(Some(Outlook { passed, missed, going, waiting, node, decision }))
+    }
+}

@@ -1,0 +1,107 @@
+//! An attempt that has ended, as history keeps it beside its run. Of a run's last attempt the run itself tells.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Ended, Outcome, OutputFacts, Run, RunState, Usage};
+use crate::{Fence, Incarnation, NodeId, RunId};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    pub run: RunId,
+    /// 1 for the first.
+    pub attempt: u32,
+    /// The job's revision that it executed.
+    pub revision: u64,
+    pub node: Option<NodeId>,
+    pub node_name: Option<String>,
+    pub incarnation: Option<Incarnation>,
+    /// None: whoever wrote it down knew only what the node said.
+    pub fence: Option<Fence>,
+    pub dispatched_at: Option<Timestamp>,
+    /// How it ended; `lost` until a later truth comes in.
+    pub state: RunState,
+    pub reason: Option<String>,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Timestamp,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    /// The result came in after the attempt had been given up as lost.
+    pub late: bool,
+    pub abandoned: bool,
+    pub usage: Usage,
+    pub output: OutputFacts,
+}
+
+impl Attempt {
+    /// The agent's word about an attempt of this run. What only the run knows is left out when it is about another attempt.
+    pub fn ended(run: &Run, ended: &Ended) -> Self {
+        Self {
+            state: ended.outcome.into(),
+            reason: ended.reason.clone(),
+            started_at: ended.started_at,
+            exit_code: ended.exit_code,
+            signal: ended.signal,
+            abandoned: ended.abandoned,
+            usage: ended.usage,
+            output: ended.output,
+            ..Self::of(run, ended.attempt, ended.ended_at)
+        }
+    }
+
+    /// The run's current attempt, given up at this moment.
+    pub fn lost(run: &Run, at: Timestamp, reason: String) -> Self {
+        Self { reason: Some(reason), ..Self::of(run, run.attempt, at) }
+    }
+
+    fn of(run: &Run, attempt: u32, ended_at: Timestamp) -> Self {
+        let current = (attempt == run.attempt).then_some(run);
+        Self {
+            run: run.id,
+            attempt,
+            revision: run.revision,
+            node: current.and_then(|run| run.node),
+            node_name: current.and_then(|run| run.node_name.clone()),
+            incarnation: current.and_then(|run| run.incarnation),
+            fence: current.map(|run| run.fence),
+            dispatched_at: current.and_then(|run| run.dispatched_at),
+            state: RunState::Lost,
+            reason: None,
+            started_at: current.and_then(|run| run.started_at),
+            ended_at,
+            exit_code: None,
+            signal: None,
+            late: false,
+            abandoned: false,
+            usage: Usage::default(),
+            output: OutputFacts::default(),
+        }
+    }
+
+    /// What the agent said. None: it has said nothing yet.
+    pub fn to_ended(&self) -> Option<Ended> {
+        let outcome = match self.state {
+            RunState::Succeeded => Outcome::Succeeded,
+            RunState::Failed => Outcome::Failed,
+            RunState::TimedOut => Outcome::TimedOut,
+            RunState::Killed => Outcome::Killed,
+            RunState::Skipped => Outcome::Skipped,
+            RunState::Cancelled => Outcome::Cancelled,
+            RunState::Lost | RunState::Claimed | RunState::Dispatched | RunState::Running | RunState::Waiting => {
+                return None;
+            }
+        };
+        Some(Ended {
+            attempt: self.attempt,
+            outcome,
+            reason: self.reason.clone(),
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+            exit_code: self.exit_code,
+            signal: self.signal,
+            abandoned: self.abandoned,
+            usage: self.usage,
+            output: self.output,
+        })
+    }
+}

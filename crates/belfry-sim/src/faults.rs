@@ -1,0 +1,254 @@
+//! What goes wrong, when and for how long, by the dice; and the moment from which nothing does any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::coordinator::LAG_MAX;
+use crate::machine::{AgentMachine, ServerMachine};
+use crate::network::Wire;
+use crate::world::{World, spawn};
+
+/// Faults begin after this, so that the cluster has begun to work.
+const CALM_UNTIL: Duration = Duration::from_secs(20);
+/// The last fault is healed here at the latest.
+pub const HEALED_AT: Duration = Duration::from_secs(7 * 60);
+
+#[derive(Clone)]
+pub struct Cast {
+    pub world: Arc<World>,
+    pub servers: Vec<Arc<ServerMachine>>,
+    pub agents: Vec<Arc<AgentMachine>>,
+    /// By agent, then by server.
+    pub wires: Vec<Vec<Arc<Wire>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    KillServer,
+    KillAllServers,
+    StopServerGracefully,
+    PauseServer,
+    KillAgent,
+    PauseAgent,
+    CutOneWire,
+    CutAgentOff,
+    ResetSession,
+    SlowWires,
+    CutCoordinator,
+    CoordinatorAway,
+    FlakyCoordinator,
+    OldReads,
+    StoreAway,
+    FlakyStore,
+    StepClock,
+}
+
+use Fault::*;
+
+const FAULTS: [Fault; 17] = [
+    KillServer,
+    KillAllServers,
+    StopServerGracefully,
+    PauseServer,
+    KillAgent,
+    PauseAgent,
+    CutOneWire,
+    CutAgentOff,
+    ResetSession,
+    SlowWires,
+    CutCoordinator,
+    CoordinatorAway,
+    FlakyCoordinator,
+    OldReads,
+    StoreAway,
+    FlakyStore,
+    StepClock,
+];
+
+impl Fault {
+    fn name(self) -> &'static str {
+        match self {
+            KillServer => "kill a server",
+            KillAllServers => "kill all servers",
+            StopServerGracefully => "stop a server gracefully",
+            PauseServer => "pause a server",
+            KillAgent => "kill an agent",
+            PauseAgent => "pause an agent",
+            CutOneWire => "cut a wire",
+            CutAgentOff => "cut an agent off",
+            ResetSession => "reset a session",
+            SlowWires => "slow wires",
+            CutCoordinator => "cut a server from the coordinator",
+            CoordinatorAway => "coordinator away",
+            FlakyCoordinator => "lost and late commits",
+            OldReads => "old reads",
+            StoreAway => "store away",
+            FlakyStore => "lost answers of the store",
+            StepClock => "step a wall clock",
+        }
+    }
+}
+
+impl Cast {
+    /// Ends when everything is healed.
+    pub async fn suffer(&self) {
+        tokio::time::sleep(CALM_UNTIL).await;
+        // Some seeds meet few kinds of faults often, others all of them.
+        let kinds: Vec<Fault> = {
+            let mut dice = self.world.dice();
+            let keep = dice.one_of(&[25, 50, 100]);
+            FAULTS.into_iter().filter(|_| dice.chance(keep)).collect()
+        };
+        let pace = self.world.dice().one_of(&[4_000, 10_000, 25_000]);
+        while self.world.elapsed() < HEALED_AT && !kinds.is_empty() {
+            let (wait, fault) = {
+                let mut dice = self.world.dice();
+                (dice.ms(500, pace), dice.one_of(&kinds))
+            };
+            tokio::time::sleep(wait).await;
+            let left = HEALED_AT.saturating_sub(self.world.elapsed());
+            let lasts = self.duration().min(left);
+            if lasts.is_zero() {
+                break;
+            }
+            self.world.trace(&format!("fault: {} for {lasts:?}", fault.name()));
+            self.world.witness().fault(fault.name());
+            self.inject(fault, lasts);
+        }
+        tokio::time::sleep(HEALED_AT.saturating_sub(self.world.elapsed()) + Duration::from_millis(1)).await;
+        self.heal();
+    }
+
+    /// Around the TTL, where things are decided; sometimes much longer.
+    fn duration(&self) -> Duration {
+        let ttl = self.world.ttl.as_millis() as u64;
+        let mut dice = self.world.dice();
+        match dice.below(10) {
+            0..3 => dice.ms(50, ttl / 2),
+            3..8 => dice.ms(ttl / 2, ttl * 3),
+            _ => dice.ms(ttl, 30_000),
+        }
+    }
+
+    fn inject(&self, fault: Fault, lasts: Duration) {
+        let server = self.any(&self.servers);
+        let agent = self.any(&self.agents);
+        match fault {
+            KillServer => {
+                server.kill();
+                later(lasts, move || server.start_again());
+            }
+            KillAllServers => {
+                self.servers.iter().for_each(|server| server.kill());
+                let servers = self.servers.clone();
+                later(lasts, move || servers.iter().for_each(|server| server.start_again()));
+            }
+            StopServerGracefully => server.stop_gracefully(),
+            PauseServer => {
+                server.stop();
+                later(lasts, move || server.go_on());
+            }
+            KillAgent => {
+                agent.kill();
+                later(lasts, move || agent.start_again());
+            }
+            PauseAgent => {
+                agent.stop();
+                later(lasts, move || agent.go_on());
+            }
+            CutOneWire => self.cut(vec![self.any(&self.any(&self.wires))], lasts),
+            CutAgentOff => self.cut(self.any(&self.wires), lasts),
+            ResetSession => self.any(&self.any(&self.wires)).set(|wire| wire.resets += 1),
+            SlowWires => {
+                let slow = self.world.dice().ms(100, 3000);
+                let wires = self.any(&self.wires);
+                wires.iter().for_each(|wire| wire.set(|wire| wire.slow = slow));
+                later(lasts, move || wires.iter().for_each(|wire| wire.set(|wire| wire.slow = Duration::ZERO)));
+            }
+            CutCoordinator => self.cut_coordinator(vec![server], lasts),
+            CoordinatorAway => self.cut_coordinator(self.servers.clone(), lasts),
+            FlakyCoordinator => {
+                let (lose, delay) = {
+                    let mut dice = self.world.dice();
+                    (dice.below(40), dice.below(30))
+                };
+                server.to_coordinator.set(|way| (way.lose_answers, way.delay_commits) = (lose, delay));
+                later(lasts, move || {
+                    server.to_coordinator.set(|way| (way.lose_answers, way.delay_commits) = (0, 0));
+                });
+            }
+            OldReads => {
+                let lag = self.world.dice().ms(100, LAG_MAX.as_millis() as u64 - 1000);
+                server.to_coordinator.set(|way| way.lag = lag);
+                later(lasts, move || server.to_coordinator.set(|way| way.lag = Duration::ZERO));
+            }
+            StoreAway => {
+                let cut: Vec<_> = if self.world.dice().chance(50) { self.servers.clone() } else { vec![server] };
+                cut.iter().for_each(|server| server.to_store.set(|way| way.cut = true));
+                later(lasts, move || cut.iter().for_each(|server| server.to_store.set(|way| way.cut = false)));
+            }
+            FlakyStore => {
+                server.to_store.set(|way| way.lose_answers = 30);
+                later(lasts, move || server.to_store.set(|way| way.lose_answers = 0));
+            }
+            StepClock => {
+                let off = {
+                    let mut dice = self.world.dice();
+                    dice.one_of(&[-3_600_000, -5_000, -1_000, 1_000, 5_000, 3_600_000])
+                };
+                agent.clock.step_to(off);
+                later(lasts, move || agent.clock.step_to(0));
+            }
+        }
+    }
+
+    fn cut(&self, wires: Vec<Arc<Wire>>, lasts: Duration) {
+        let ways = self.world.dice().below(3);
+        for wire in &wires {
+            wire.set(|wire| {
+                wire.to_server_cut = ways != 1;
+                wire.to_agent_cut = ways != 2;
+            });
+        }
+        later(lasts, move || {
+            wires.iter().for_each(|wire| wire.set(|wire| (wire.to_server_cut, wire.to_agent_cut) = (false, false)));
+        });
+    }
+
+    fn cut_coordinator(&self, servers: Vec<Arc<ServerMachine>>, lasts: Duration) {
+        let refuses = self.world.dice().chance(50);
+        servers.iter().for_each(|server| server.to_coordinator.set(|way| (way.cut, way.refuses) = (true, refuses)));
+        later(lasts, move || {
+            servers.iter().for_each(|server| server.to_coordinator.set(|way| way.cut = false));
+        });
+    }
+
+    fn any<T: Clone>(&self, some: &[T]) -> T {
+        some[self.world.dice().below(some.len() as u64) as usize].clone()
+    }
+
+    fn heal(&self) {
+        self.world.trace("all is healed");
+        for server in &self.servers {
+            server.to_coordinator.set(|way| *way = Default::default());
+            server.to_store.set(|way| *way = Default::default());
+            server.go_on();
+            server.start_again();
+        }
+        for agent in &self.agents {
+            agent.clock.step_to(0);
+            agent.go_on();
+            agent.start_again();
+        }
+        for wire in self.wires.iter().flatten() {
+            wire.set(|wire| (wire.to_server_cut, wire.to_agent_cut, wire.slow) = (false, false, Duration::ZERO));
+        }
+    }
+}
+
+fn later(after: Duration, what: impl FnOnce() + Send + 'static) {
+    spawn(async move {
+        tokio::time::sleep(after).await;
+        what();
+    });
+}

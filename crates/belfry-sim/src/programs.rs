@@ -1,0 +1,122 @@
+//! Programs that are played: each start is seen by the witness, each lasts and ends as its run's number says. They go on while
+//! their agent is stopped, and die with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belfry_agent::{Program, Programs};
+use belfry_core::{Incarnation, RunId, Timestamp};
+use belfry_exec::{CaptureEvent, CaptureLimits, CaptureSummary, Exit, ExitStatus, FailOn, Prepared, SpawnError};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::clock::MachineClock;
+use crate::dice::Dice;
+use crate::witness::Start;
+use crate::world::World;
+
+pub struct PlayedPrograms {
+    pub world: Arc<World>,
+    pub clock: Arc<MachineClock>,
+    pub longest: Duration,
+}
+
+struct Played {
+    clock: Arc<MachineClock>,
+    started_at: Timestamp,
+    ends_at: Instant,
+    code: i32,
+    /// When it was told to end.
+    told: watch::Sender<bool>,
+}
+
+const TERM: i32 = 15;
+
+impl Programs for PlayedPrograms {
+    fn start(&self, prepared: Prepared) -> BoxFuture<'_, Result<Box<dyn Program>, SpawnError>> {
+        async move {
+            let said = |name: &str| {
+                let entry = prepared.env.iter().rfind(|(known, _)| known == name);
+                entry.map_or(String::new(), |(_, value)| value.to_string_lossy().into_owned())
+            };
+            let run: RunId = prepared.tag.run.parse().expect("a run's id");
+            let start = Start {
+                run,
+                attempt: prepared.tag.attempt,
+                job: said("BELFRY_JOB"),
+                fence: said("BELFRY_FENCE").parse().expect("a number"),
+                node: said("BELFRY_NODE_ID"),
+                incarnation: Incarnation(said("BELFRY_INCARNATION").parse().expect("a number")),
+                at: self.world.elapsed(),
+            };
+            self.world.trace(&format!("start {} {run} #{} on {}", start.job, start.attempt, said("BELFRY_NODE")));
+            self.world.witness().started(start);
+            let mut dice = Dice::new(run.as_u128() as u64 ^ u64::from(prepared.tag.attempt));
+            let (lasts, code) = self.life(&mut dice);
+            let ends_at = Instant::now() + lasts;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let started_at = belfry_agent::Clock::now(self.clock.as_ref());
+            let told = watch::Sender::new(false);
+            Ok(Box::new(Played { clock: self.clock.clone(), started_at, ends_at, code, told }) as Box<dyn Program>)
+        }
+        .boxed()
+    }
+}
+
+impl PlayedPrograms {
+    fn life(&self, dice: &mut Dice) -> (Duration, i32) {
+        let longest = self.longest.as_millis() as u64;
+        let lasts = match dice.below(10) {
+            0..6 => dice.ms(5, 200),
+            6..9 => dice.ms(200, 1500),
+            _ => dice.ms(1500, longest),
+        };
+        (lasts, if dice.chance(10) { 3 } else { 0 })
+    }
+}
+
+impl Program for Played {
+    fn started_at(&self) -> Timestamp {
+        self.started_at
+    }
+
+    fn capture(
+        &mut self,
+        _limits: CaptureLimits,
+        _fail_on: Option<FailOn>,
+        _sink: mpsc::Sender<CaptureEvent>,
+    ) -> BoxFuture<'static, CaptureSummary> {
+        std::future::ready(CaptureSummary::default()).boxed()
+    }
+
+    fn wait(&mut self) -> BoxFuture<'_, Exit> {
+        async move {
+            let mut told = self.told.subscribe();
+            let status = tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(self.ends_at) => ExitStatus::Code(self.code),
+                _ = told.wait_for(|told| *told) => ExitStatus::Signal(TERM),
+            };
+            Exit {
+                status,
+                cpu_user: Duration::ZERO,
+                cpu_system: Duration::ZERO,
+                max_rss_bytes: 0,
+                left_behind: 0,
+                ended_at: belfry_agent::Clock::now(self.clock.as_ref()),
+            }
+        }
+        .boxed()
+    }
+
+    fn end_tree(&self, _grace: Duration) -> BoxFuture<'static, ()> {
+        let told = self.told.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            told.send_replace(true);
+        }
+        .boxed()
+    }
+}

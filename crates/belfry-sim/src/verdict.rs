@@ -1,0 +1,145 @@
+//! The last look: every fire that was due against its record and against what was really started.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use belfry_core::id::Slot;
+use belfry_core::job::Overlap;
+use belfry_core::run::RunState;
+use belfry_core::{RunId, Timestamp};
+use belfry_sql::{Database, InlineSqlite, sql};
+
+use crate::faults::HEALED_AT;
+use crate::machine::AgentMachine;
+use crate::witness::{Start, Verdict, Wrong};
+use crate::workload::{LAST_DUE, Workload, instant};
+use crate::world::World;
+
+/// What passed before every shard was owned for the first time was not due.
+const OWNED_FROM: Duration = Duration::from_secs(15);
+/// Beyond TTL + 5 s after the heal a fire starts within this.
+const START_WITHIN: Duration = Duration::from_millis(1500);
+
+struct Record {
+    state: RunState,
+    reason: String,
+    attempt: u32,
+}
+
+pub struct Tally {
+    pub fires: usize,
+    pub states: BTreeMap<String, u64>,
+}
+
+pub async fn judge(
+    world: &World,
+    workload: &Workload,
+    database: &InlineSqlite,
+    agents: &[Arc<AgentMachine>],
+    starts_in_time: bool,
+) -> anyhow::Result<(Tally, Vec<Wrong>)> {
+    let records = records(database).await?;
+    let witness = world.witness();
+    let mut wrong = witness.wrong.clone();
+    let mut starts: HashMap<RunId, Vec<&Start>> = HashMap::new();
+    for start in &witness.starts {
+        starts.entry(start.run).or_default().push(start);
+    }
+    let mut say = |verdict, what| wrong.push(Wrong { verdict, what });
+    let mut fires = 0;
+    for job in &workload.0 {
+        let name = &job.document.name;
+        let mut last_fence = 0;
+        for planned in job.due_between(Duration::ZERO, LAST_DUE) {
+            let run = RunId::of(job.id, planned, Slot::Only);
+            let starts = starts.remove(&run).unwrap_or_default();
+            let is_due = planned > instant(OWNED_FROM);
+            fires += usize::from(is_due);
+            if starts.len() > 1 {
+                say(Verdict::Doubled, format!("{name} at {planned} was started {} times: {starts:?}", starts.len()));
+            }
+            for start in &starts {
+                if start.fence <= last_fence {
+                    say(Verdict::FenceNotGrowing, format!("{name}: {} after {last_fence}: {start:?}", start.fence));
+                }
+                last_fence = start.fence;
+            }
+            match records.get(&run) {
+                None if is_due => say(Verdict::Unaccounted, format!("{name} at {planned} ({run}) has no record")),
+                None if !starts.is_empty() => say(Verdict::Unaccounted, format!("no record of {starts:?}")),
+                None => {}
+                Some(record) => {
+                    if let Err((verdict, why)) = is_true(record, &starts) {
+                        say(verdict, format!("{name} at {planned} ({run}): {why}"));
+                    }
+                }
+            }
+            let has_no_excuse = starts_in_time && job.document.overlap == Overlap::Allow;
+            if planned > instant(HEALED_AT + world.ttl + Duration::from_secs(5)) && has_no_excuse {
+                let by = planned.saturating_add(START_WITHIN).unwrap_or(Timestamp::MAX);
+                if !starts.iter().any(|start| instant(start.at) <= by) {
+                    let state = records.get(&run).map(|record| (record.state, record.reason.as_str()));
+                    say(
+                        Verdict::Late,
+                        format!("{name} at {planned} ({run}) did not start in time: {state:?} {starts:?}"),
+                    );
+                }
+            }
+        }
+    }
+    for start in starts.into_values().flatten() {
+        say(Verdict::Zombie, format!("started though it was never due: {start:?}"));
+    }
+    for (run, record) in witness.open_runs() {
+        say(Verdict::LeftOpen, format!("{run} is still open at the end: {record}"));
+    }
+    for end in agents.iter().flat_map(|agent| agent.disk.ends_ever_written()) {
+        let Some(key) = &end.key else { continue };
+        let Ok(run) = key.run.parse::<RunId>() else { continue };
+        // A later attempt has its own end.
+        let Some(record) = records.get(&run).filter(|record| record.attempt == key.attempt) else { continue };
+        if record.state.as_str() != end.outcome {
+            let what =
+                format!("{run} is recorded as {} ({}), its node wrote {}", record.state, record.reason, end.outcome);
+            say(Verdict::Untrue, what);
+        }
+    }
+    let mut states = BTreeMap::new();
+    for record in records.values() {
+        *states.entry(record.state.as_str().to_owned()).or_default() += 1;
+    }
+    Ok((Tally { fires, states }, wrong))
+}
+
+fn is_true(record: &Record, starts: &[&Start]) -> Result<(), (Verdict, String)> {
+    let said = format!("{} ({})", record.state, record.reason);
+    match record.state {
+        RunState::Claimed | RunState::Dispatched | RunState::Running | RunState::Waiting => {
+            Err((Verdict::Unaccounted, format!("has no end, only {said}")))
+        }
+        RunState::Skipped | RunState::Cancelled if !starts.is_empty() => {
+            Err((Verdict::Untrue, format!("was started, and is recorded as {said}: {starts:?}")))
+        }
+        RunState::Succeeded | RunState::Failed | RunState::TimedOut | RunState::Killed if starts.is_empty() => {
+            Err((Verdict::Untrue, format!("was never started, and is recorded as {said}")))
+        }
+        RunState::Skipped
+        | RunState::Cancelled
+        | RunState::Lost
+        | RunState::Succeeded
+        | RunState::Failed
+        | RunState::TimedOut
+        | RunState::Killed => Ok(()),
+    }
+}
+
+async fn records(database: &InlineSqlite) -> anyhow::Result<HashMap<RunId, Record>> {
+    let rows = database.read(sql!("SELECT id, state, reason, attempt FROM runs")).await?;
+    let record = |row: &belfry_sql::Row| {
+        let state = RunState::parse(row.text(1)).ok_or_else(|| anyhow::anyhow!("state {}", row.text(1)))?;
+        let reason = row.opt_text(2).unwrap_or_default().to_owned();
+        Ok((row.text(0).parse()?, Record { state, reason, attempt: row.int(3) as u32 }))
+    };
+    rows.iter().map(record).collect()
+}

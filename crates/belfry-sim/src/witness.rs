@@ -1,0 +1,171 @@
+//! What is seen from outside of the system: every start, and every write of the coordinator. Holds what is wrong at that very
+//! moment; the rest is for `verdict`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use belfry_core::{Incarnation, RunId};
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::world::World;
+
+#[derive(Default)]
+pub struct Witness {
+    pub starts: Vec<Start>,
+    started: HashMap<(RunId, u32), usize>,
+    pub wrong: Vec<Wrong>,
+    /// Heartbeat key → when it last changed, and whether it beats.
+    beats: HashMap<String, (Duration, bool)>,
+    lost: HashSet<(String, u64)>,
+    open: HashMap<RunId, Value>,
+    pub takeovers: u64,
+    pub marked_lost: u64,
+    pub commits: u64,
+    pub faults: BTreeMap<&'static str, u64>,
+}
+
+/// A start as the started program itself could have told it.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub run: RunId,
+    pub attempt: u32,
+    pub job: String,
+    pub fence: u64,
+    pub node: String,
+    pub incarnation: Incarnation,
+    pub at: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    pub verdict: Verdict,
+    pub what: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// A fire, or an attempt, was started twice.
+    Doubled,
+    /// Started by an incarnation that was held dead, or without a claim that names it.
+    Zombie,
+    /// A seat or a node was taken for dead while its heartbeat went on.
+    Unfair,
+    /// A fire that was due has no record, or one that is not an end.
+    Unaccounted,
+    /// The record says what did not happen.
+    Untrue,
+    FenceNotGrowing,
+    /// Nothing was wrong any more, and still fires did not start in time.
+    Late,
+    /// A run was never closed.
+    LeftOpen,
+    /// Work that has to be done at least once was not.
+    Undone,
+    Panicked,
+}
+
+/// Part of a TTL for which a heartbeat must have stood still; the rest is for clocks that go at different rates.
+const STANDS_STILL_PERCENT: u32 = 85;
+
+impl Witness {
+    pub fn fault(&mut self, kind: &'static str) {
+        *self.faults.entry(kind).or_default() += 1;
+    }
+
+    pub fn is_wrong(&mut self, verdict: Verdict, what: String) {
+        self.wrong.push(Wrong { verdict, what });
+    }
+
+    pub fn started(&mut self, start: Start) {
+        let key = (start.run, start.attempt);
+        if let Some(first) = self.started.insert(key, self.starts.len()) {
+            let what = format!("{} started again: first {:?}, then {start:?}", start.job, self.starts[first]);
+            self.is_wrong(Verdict::Doubled, what);
+        }
+        let incarnation = (start.node.clone(), start.incarnation.0);
+        if self.lost.contains(&incarnation) {
+            self.is_wrong(Verdict::Zombie, format!("started after its incarnation was marked lost: {start:?}"));
+        } else if let Err(why) = self.is_claimed(&start) {
+            self.is_wrong(Verdict::Zombie, format!("{why}: {start:?}"));
+        }
+        self.starts.push(start);
+    }
+
+    fn is_claimed(&self, start: &Start) -> Result<(), String> {
+        let Some(open) = self.open.get(&start.run) else { return Err("started though its run is not open".into()) };
+        if !open["d"].is_null() {
+            return Err(format!("started though it was decided otherwise ({})", open["d"]));
+        }
+        let bound = &open["b"];
+        let named = (bound["n"].as_str(), bound["i"].as_u64(), bound["a"].as_u64());
+        if named == (Some(&start.node), Some(start.incarnation.0), Some(start.attempt.into())) {
+            Ok(())
+        } else {
+            Err(format!("started though its run is bound otherwise ({bound})"))
+        }
+    }
+
+    /// `before`: when it was written, and what.
+    pub fn written(&mut self, world: &World, key: &str, before: Option<(Duration, Bytes)>, now: Option<&Bytes>) {
+        self.commits += 1;
+        let parsed = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).unwrap_or_default();
+        let after = now.map(&parsed);
+        if let Some(run) = key.strip_prefix("open/").and_then(|rest| rest.rsplit('/').next()?.parse().ok()) {
+            match after {
+                Some(record) => drop(self.open.insert(run, record)),
+                None => drop(self.open.remove(&run)),
+            }
+        } else if key.starts_with("servers/") || key.starts_with("nodes/") {
+            let Some(after) = after else { return };
+            self.heartbeat(world, key, before.map(|(at, bytes)| (at, parsed(&bytes))), &after);
+        } else if key.starts_with("shards/") || key == "leader" {
+            let (Some(after), Some((_, before))) = (after, before) else { return };
+            self.seat(world, key, &parsed(&before), &after);
+        }
+    }
+
+    fn heartbeat(&mut self, world: &World, key: &str, before: Option<(Duration, Value)>, after: &Value) {
+        let at = world.elapsed();
+        let beats = after["life"] == "beating";
+        if after["life"] == "lost"
+            && let Some((since, before)) = before
+        {
+            self.marked_lost += 1;
+            if before["life"] == "beating" && at - since < stands_still(world.ttl) {
+                let what = format!("{key} was marked lost {:?} after its last beat", at - since);
+                self.is_wrong(Verdict::Unfair, what);
+            }
+        }
+        if let Some(node) = key.strip_prefix("nodes/") {
+            let incarnation = after["info"]["incarnation"].as_u64().unwrap_or_default();
+            if !beats {
+                self.lost.insert((node.to_owned(), incarnation));
+            }
+        }
+        self.beats.insert(key.to_owned(), (at, beats));
+    }
+
+    fn seat(&mut self, world: &World, key: &str, before: &Value, after: &Value) {
+        let (Some(former), Some(owner)) = (before["owner"].as_str(), after["owner"].as_str()) else { return };
+        if former == owner {
+            return;
+        }
+        self.takeovers += 1;
+        let at = world.elapsed();
+        if let Some((since, true)) = self.beats.get(&format!("servers/{former}"))
+            && at - *since < stands_still(world.ttl)
+        {
+            let what = format!("{key} was taken from {former} {:?} after its last beat", at - *since);
+            self.is_wrong(Verdict::Unfair, what);
+        }
+    }
+
+    pub fn open_runs(&self) -> impl Iterator<Item = (&RunId, &Value)> {
+        self.open.iter()
+    }
+}
+
+fn stands_still(ttl: Duration) -> Duration {
+    ttl * STANDS_STILL_PERCENT / 100
+}

@@ -1,0 +1,44 @@
+//! A wall clock that can be stepped for one process, by the library of Debian's `faketime`. Clocks that count from the boot stay as
+//! they are.
+
+use std::path::PathBuf;
+
+const LIBRARY: &str = "libfaketimeMT.so.1";
+const LIBRARY_FOLDERS: [&str; 3] =
+    ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime"];
+
+pub(super) struct FakeClock {
+    file: PathBuf,
+}
+
+impl FakeClock {
+    /// Not stepped yet.
+    pub(super) fn new(file: PathBuf) -> Self {
+        let clock = Self { file };
+        clock.step(0);
+        clock
+    }
+
+    pub(super) fn step(&self, seconds: i64) {
+        // In place of the old file: a reader finds one or the other, never half of one.
+        let new = self.file.with_extension("new");
+        std::fs::write(&new, format!("{seconds:+}\n")).expect("the file of the clock");
+        std::fs::rename(new, &self.file).expect("the file of the clock");
+    }
+
+    /// For the process whose clock it is.
+    pub(super) fn env(&self) -> Vec<(String, String)> {
+        let library =
+            LIBRARY_FOLDERS.map(|folder| PathBuf::from(folder).join(LIBRARY)).into_iter().find(|it| it.is_file());
+        let library = library.unwrap_or_else(|| panic!("{LIBRARY} is missing; install the Debian package faketime"));
+        [
+            ("LD_PRELOAD", library.display().to_string()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string()),
+            ("FAKETIME_CACHE_DURATION", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ("DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+}

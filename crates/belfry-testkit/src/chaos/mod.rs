@@ -1,0 +1,223 @@
+//! Chaos: servers, agents and a backend as real processes fire all the time, suffer faults that a seed chooses, and are judged by what
+//! the jobs themselves wrote, by an oracle of what was due, and by what was seen of each fault. The same code serves
+//! `cargo xtask chaos` and the short form among the tests.
+
+mod backend;
+mod clock;
+mod cluster;
+mod disk;
+mod faults;
+mod firing;
+mod jobs;
+mod report;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+pub use backend::Backend;
+use cluster::{Cluster, TTL};
+pub use faults::Kind;
+use faults::{Ordeal, Suffered};
+use firing::Firing;
+use jobs::ChaosJob;
+pub use report::Report;
+
+use crate::client::Run;
+use crate::judge::{Case, MarkedLost, Tally, Trouble, TroubleOf, judge};
+use crate::seed::Seed;
+use crate::until::{now, until_within};
+use crate::witness::Witness;
+
+/// Until something fires again after a heal; beyond it the cluster is held broken.
+const RECOVERY_PATIENCE: Duration = Duration::from_secs(60);
+const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
+/// What a takeover may cost beyond the TTL before a start is late.
+const LATE_BEYOND_TTL: Duration = Duration::from_secs(5);
+
+pub struct Plan {
+    /// The built `belfry`.
+    pub program: PathBuf,
+    pub backend: Backend,
+    pub seed: u64,
+    /// Faults with an effect that are wanted.
+    pub faults: usize,
+    /// These in turn; all that the backend allows when empty.
+    pub kinds: Vec<Kind>,
+    /// A bug that is asked for in all processes, see `belfry_core::planted`.
+    pub planted: Option<String>,
+    /// How many jobs are due in one instant, once a minute.
+    pub herd: usize,
+    /// Nothing else goes on here, so that time can be judged: no start and no recovery may be late, and nobody is held dead without a
+    /// cause. On a busy machine any heartbeat may be held up.
+    pub quiet_machine: bool,
+    /// Logs of all processes and the jobs' lines are left here.
+    pub keep: Option<PathBuf>,
+    /// Says on stderr what is done, while it is done.
+    pub aloud: bool,
+}
+
+impl Plan {
+    /// The short form that tests use.
+    pub fn short(program: &str, backend: Backend, kinds: &[Kind]) -> Self {
+        Self {
+            program: program.into(),
+            backend,
+            seed: Seed::number_from_env(20_261_116),
+            faults: kinds.len(),
+            kinds: kinds.to_vec(),
+            planted: None,
+            herd: 0,
+            quiet_machine: false,
+            keep: None,
+            aloud: false,
+        }
+    }
+}
+
+/// Runs the whole ordeal. Nothing of it is left when it returns.
+pub async fn run(plan: &Plan) -> Report {
+    let began = now();
+    let mut cluster = Cluster::start(&plan.program, plan.backend, plan.planted.as_deref()).await;
+    let witness = Witness::new();
+    let jobs = jobs::add_all(cluster.any_client(), &witness, plan.herd).await;
+    let mut kinds: Vec<Kind> = if plan.kinds.is_empty() { Kind::ALL.to_vec() } else { plan.kinds.clone() };
+    kinds.retain(|kind| kind.fits(plan.backend, &cluster));
+    let mut report = Report::new(plan.backend, plan.seed, &kinds);
+    let mut ordeal =
+        Ordeal { cluster: &mut cluster, firing: Firing::new(&witness), jobs: &jobs, seed: Seed::of(plan.seed) };
+    let mut troubles = Vec::new();
+    let steady: Vec<&ChaosJob> = jobs.iter().filter(|job| job.steady).collect();
+    if ordeal.firing.until_again_after(began, &steady, RECOVERY_PATIENCE).await.is_none() {
+        report.broken.push("it never began to fire".to_owned());
+    }
+    let mut turns = kinds.iter().copied().cycle();
+    for _ in 0..2 * plan.faults + kinds.len() {
+        // A kind that did nothing so far gets another chance.
+        let next = if report.effective() < plan.faults { turns.next() } else { report.kinds_without_effect().next() };
+        let Some(kind) = next.filter(|_| report.broken.is_empty()) else { break };
+        let suffered = ordeal.suffer(kind).await;
+        let recovery = ordeal.firing.until_again_after(suffered.healed, &steady, RECOVERY_PATIENCE).await;
+        if plan.aloud {
+            tell(&suffered, recovery, began);
+        }
+        match recovery {
+            Some(took) => report.recovered(took),
+            None => report.broken.push(format!("{}: it did not fire again by itself", suffered.kind.name())),
+        }
+        if recovery.is_some() {
+            ordeal.cluster.until_whole().await;
+        }
+        troubles.push(Trouble { from: suffered.from, to: now(), of: suffered.of.clone() });
+        report.suffered(&suffered);
+    }
+    if !plan.quiet_machine {
+        troubles.push(Trouble { from: began, to: now(), of: TroubleOf::Everything });
+    }
+    finish(&cluster, &jobs, &witness, plan, &troubles, &mut report).await;
+    if let Some(folder) = &plan.keep {
+        keep(&cluster, &witness, folder);
+    }
+    report.took = Duration::try_from(now().duration_since(began)).unwrap_or_default();
+    report
+}
+
+fn tell(suffered: &Suffered, recovery: Option<Duration>, began: Timestamp) {
+    let at = suffered.from.duration_since(began).as_secs_f64();
+    let seconds = |took: Option<Duration>| took.map_or("-".to_owned(), |took| format!("{:.1} s", took.as_secs_f64()));
+    let effect = suffered.effect.as_deref().unwrap_or("no effect was seen; it does not count");
+    let (kind, again, takeover) = (suffered.kind.name(), seconds(recovery), seconds(suffered.takeover));
+    eprintln!("{at:7.1} s  {kind}: {effect}; fires again after {again}, takeover {takeover}  [{}]", suffered.from);
+}
+
+/// Lets everything end, and judges.
+async fn finish(
+    cluster: &Cluster,
+    jobs: &[ChaosJob],
+    witness: &Witness,
+    plan: &Plan,
+    troubles: &[Trouble],
+    report: &mut Report,
+) {
+    let client = cluster.any_client();
+    // What comes after this is not judged: a pause takes its time to get around.
+    let end = now();
+    for job in jobs {
+        jobs::pause(client, job).await;
+    }
+    let due: Vec<Vec<Timestamp>> = jobs.iter().map(|job| job.due(end)).collect();
+    let due_in_all: usize = due.iter().map(Vec::len).sum();
+    let mut records: Vec<Run> = Vec::new();
+    // Whatever does not end or appear in time is for the judge to say.
+    let _all_ended = until_within(SETTLE_PATIENCE, async || {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        records = client.all_runs().await;
+        let all_ended = records.iter().all(Run::has_ended);
+        records.retain(|run| run.planned <= end);
+        (all_ended && records.len() >= due_in_all).then_some(())
+    })
+    .await;
+    let mut lines = witness.all();
+    lines.retain(|line| line.planned <= end);
+    let marked_lost = marked_lost(cluster).await;
+    let mut tally = Tally::default();
+    for (job, due) in jobs.iter().zip(&due) {
+        let lines: Vec<_> = lines.iter().filter(|line| line.job == job.name).cloned().collect();
+        let records: Vec<Run> = records.iter().filter(|run| run.job_name == job.name).cloned().collect();
+        let late_after = SignedDuration::try_from(TTL + LATE_BEYOND_TTL).expect("a short time") + job.jitter;
+        let case = Case {
+            job: &job.name,
+            due,
+            witness: &lines,
+            records: &records,
+            promise: job.promise,
+            overlap_forbidden: job.overlap_forbidden,
+            late_after: plan.quiet_machine.then_some(late_after),
+            troubles,
+            marked_lost: &marked_lost,
+        };
+        report.faults.extend(judge(&case, &mut tally));
+    }
+    report.fires = due_in_all;
+    report.starts = lines.iter().filter(|line| line.mark == crate::witness::Mark::Started).count();
+    report.ends = tally;
+    report.count_reasons(&records);
+    if plan.quiet_machine {
+        report.judge_recoveries(TTL);
+    }
+}
+
+/// What leaders said when they gave nodes up.
+async fn marked_lost(cluster: &Cluster) -> Vec<MarkedLost> {
+    let nodes = cluster.any_client().nodes().await;
+    let name_of = |id: &str| {
+        let node = nodes.iter().find(|node| node["id"] == id);
+        node.and_then(|node| node["name"].as_str()).map(str::to_owned)
+    };
+    let read = |line: &str| {
+        let (_, said) = line.split_once(" is marked lost: node ")?;
+        let (id, incarnation) = said.split_once(", incarnation ")?;
+        let at: Timestamp = line.split_whitespace().next()?.parse().ok()?;
+        let incarnation = incarnation.split_whitespace().next()?.parse().ok()?;
+        Some(MarkedLost { node: name_of(id)?, incarnation, at: in_real_time(at) })
+    };
+    cluster.logs().values().flat_map(|log| log.lines().filter_map(read).collect::<Vec<_>>()).collect()
+}
+
+/// A server whose clock was an hour off says so in its log.
+fn in_real_time(said: Timestamp) -> Timestamp {
+    let hours = now().duration_since(said).as_secs_f64() / 3600.0;
+    said + SignedDuration::from_hours(if hours < -0.4 { -1 } else { i64::from(hours > 0.9) })
+}
+
+fn keep(cluster: &Cluster, witness: &Witness, folder: &std::path::Path) {
+    std::fs::create_dir_all(folder).expect("the folder to keep logs in");
+    for (name, log) in cluster.logs() {
+        std::fs::write(folder.join(format!("{name}.log")), log).expect("a log");
+    }
+    let lines = witness.file(crate::witness::LINES);
+    if lines.exists() {
+        std::fs::copy(lines, folder.join("lines")).expect("the jobs' lines");
+    }
+}

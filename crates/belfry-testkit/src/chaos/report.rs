@@ -1,0 +1,164 @@
+//! What came of an ordeal, as a table for people and a verdict for machines.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::backend::Backend;
+use super::faults::{Kind, Suffered};
+use crate::client::Run;
+use crate::judge::{Fault, Tally};
+
+/// Of each kind of broken promise.
+const EXAMPLES_SHOWN: usize = 5;
+const RECOVERY_BEYOND_TTL: Duration = Duration::from_secs(5);
+const TAKEOVER_BEYOND_TTL: Duration = Duration::from_secs(3);
+/// A server that stops by itself waits for nobody's silence; a fire is at most a second away.
+const GRACEFUL_TAKEOVER_MAX: Duration = Duration::from_secs(3);
+
+pub struct Report {
+    pub backend: Backend,
+    pub seed: u64,
+    /// Inflicted and effective.
+    pub kinds: BTreeMap<Kind, (usize, usize)>,
+    pub fires: usize,
+    pub starts: usize,
+    pub ends: Tally,
+    /// Of the runs that came to nothing.
+    reasons: BTreeMap<String, usize>,
+    pub faults: Vec<Fault>,
+    /// What is wrong beyond single fires.
+    pub broken: Vec<String>,
+    recoveries: Vec<Duration>,
+    takeovers: BTreeMap<Kind, Vec<Duration>>,
+    pub took: Duration,
+}
+
+impl Report {
+    pub(super) fn new(backend: Backend, seed: u64, kinds: &[Kind]) -> Self {
+        Self {
+            backend,
+            seed,
+            kinds: kinds.iter().map(|kind| (*kind, (0, 0))).collect(),
+            fires: 0,
+            starts: 0,
+            ends: Tally::default(),
+            reasons: BTreeMap::new(),
+            faults: Vec::new(),
+            broken: Vec::new(),
+            recoveries: Vec::new(),
+            takeovers: BTreeMap::new(),
+            took: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn suffered(&mut self, suffered: &Suffered) {
+        let (inflicted, effective) = self.kinds.entry(suffered.kind).or_default();
+        *inflicted += 1;
+        *effective += usize::from(suffered.effect.is_some());
+        self.takeovers.entry(suffered.kind).or_default().extend(suffered.takeover);
+        self.broken.extend(suffered.stood_still.clone());
+    }
+
+    pub(super) fn count_reasons(&mut self, records: &[Run]) {
+        for record in records.iter().filter(|record| record.state != "succeeded") {
+            let reason = record.why().replace(|c: char| c.is_ascii_digit(), "#");
+            *self.reasons.entry(format!("{}: {reason}", record.state)).or_default() += 1;
+        }
+    }
+
+    pub(super) fn recovered(&mut self, took: Duration) {
+        self.recoveries.push(took);
+    }
+
+    pub(super) fn judge_recoveries(&mut self, ttl: Duration) {
+        let late = self.recoveries.iter().filter(|took| **took > ttl + RECOVERY_BEYOND_TTL).count();
+        if late > 0 {
+            self.broken.push(format!("{late} times it fired again only later than TTL + {RECOVERY_BEYOND_TTL:?}"));
+        }
+        for (kind, takeovers) in &self.takeovers {
+            let bound = if *kind == Kind::StopServer { GRACEFUL_TAKEOVER_MAX } else { ttl + TAKEOVER_BEYOND_TTL };
+            if quantile(takeovers, 0.99) > bound {
+                self.broken.push(format!("{}: its shards fired again only later than {bound:?}", kind.name()));
+            }
+        }
+    }
+
+    pub fn effective(&self) -> usize {
+        self.kinds.values().map(|(_, effective)| effective).sum()
+    }
+
+    /// No promise was broken, and every kind of fault was seen to do something.
+    pub fn is_good(&self) -> bool {
+        self.faults.is_empty() && self.broken.is_empty() && self.kinds_without_effect().next().is_none()
+    }
+
+    pub(super) fn kinds_without_effect(&self) -> impl Iterator<Item = Kind> {
+        self.kinds.iter().filter(|(_, (_, effective))| *effective == 0).map(|(kind, _)| *kind)
+    }
+
+    /// How many broken promises of each kind there are.
+    pub fn verdicts(&self) -> BTreeMap<&'static str, usize> {
+        let mut verdicts = BTreeMap::new();
+        for fault in &self.faults {
+            *verdicts.entry(fault.kind()).or_default() += 1;
+        }
+        verdicts
+    }
+}
+
+fn quantile(times: &[Duration], part: f64) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * part).round() as usize).copied().unwrap_or_default()
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "chaos on {}, seed {}, {:.0} s", self.backend.name(), self.seed, self.took.as_secs_f64())?;
+        writeln!(f, "\n  {:<40}{:>10}{:>10}", "fault", "inflicted", "effective")?;
+        for (kind, (inflicted, effective)) in &self.kinds {
+            writeln!(f, "  {:<40}{inflicted:>10}{effective:>10}", kind.name())?;
+        }
+        let inflicted: usize = self.kinds.values().map(|(inflicted, _)| inflicted).sum();
+        writeln!(f, "  {:<40}{inflicted:>10}{:>10}", "all", self.effective())?;
+        writeln!(
+            f,
+            "\n  {} fires were due, {} runs started; they ended as {:?}",
+            self.fires, self.starts, self.ends.0
+        )?;
+        for (reason, count) in &self.reasons {
+            writeln!(f, "    {count:>5} {reason}")?;
+        }
+        let verdicts = self.verdicts();
+        let count = |kind: &&str| format!("{kind} {}", verdicts.get(kind).copied().unwrap_or(0));
+        writeln!(f, "  verdicts: {}", Fault::KINDS.iter().map(count).collect::<Vec<_>>().join(", "))?;
+        let mut times = |what: &str, times: &[Duration]| {
+            let of = |part| quantile(times, part).as_secs_f64();
+            let (p50, p99) = (of(0.5), of(0.99));
+            if times.is_empty() {
+                Ok(())
+            } else {
+                writeln!(f, "  {what}: p50 {p50:.2} s, p99 {p99:.2} s of {}", times.len())
+            }
+        };
+        times("fires again after a heal", &self.recoveries)?;
+        for (kind, takeovers) in &self.takeovers {
+            times(&format!("{}: its shards fire again", kind.name()), takeovers)?;
+        }
+        for kind in Fault::KINDS {
+            let of_kind = self.faults.iter().filter(|fault| fault.kind() == kind);
+            for fault in of_kind.take(EXAMPLES_SHOWN) {
+                writeln!(f, "  {fault:?}")?;
+            }
+        }
+        for broken in &self.broken {
+            writeln!(f, "  broken: {broken}")?;
+        }
+        for kind in self.kinds_without_effect() {
+            writeln!(f, "  no effect was ever seen of: {}", kind.name())?;
+        }
+        writeln!(f, "  {}", if self.is_good() { "good" } else { "NOT GOOD" })
+    }
+}
