@@ -1,6 +1,6 @@
 //! The agent as its program sees it: start, connect, drain.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::alarm::Alarm;
 use crate::clock::{Clock, Moment, SystemClock};
-use crate::desk::{Desk, Event, Load, NodeFacts};
+use crate::desk::{Desk, Event, Load, NodeFacts, boot_id};
 use crate::desk_loop::{self, INBOX_MAX, Inbox};
 use crate::identity::{self, FolderLock};
+use crate::local::{Journal, Kept, Local};
 use crate::logins::Logins;
 use crate::membership::Membership;
 use crate::session::{MESSAGES_IN_FLIGHT_MAX, Node};
@@ -93,7 +94,10 @@ impl Agent {
             credential: membership.as_ref().map(|member| member.credential.clone()).unwrap_or_default(),
         };
         let trust = Trust::default();
-        let desk = Desk::new(facts, incarnations, trust.clone(), spool.finished(), Moment::of(clock.as_ref()));
+        let (journal, kept) = open_journal(&config.data_dir, sender.clone())?;
+        let (now, finished) = (Moment::of(clock.as_ref()), spool.finished());
+        let local = Local::new(id, kept, &boot_id(), &finished, now);
+        let desk = Desk::new(facts, incarnations, trust.clone(), finished, local, now);
         end_leftovers(id, Incarnation(desk.load().incarnation)).await;
         let program = config.zygote.program.clone();
         let spawner = Spawner::start(config.zygote).map_err(|cause| AgentError::Zygote { program, cause })?;
@@ -105,6 +109,7 @@ impl Agent {
             allow_root: config.allow_root,
             clock,
             spool: Place::Disk(spool),
+            journal,
             programs: Arc::new(spawner),
             logins,
             trust,
@@ -195,6 +200,12 @@ impl Agent {
 fn open_spool(folder: PathBuf, desk: mpsc::Sender<Inbox>) -> Result<Spool, AgentError> {
     let hand_on = move |messages| drop(desk.blocking_send(Inbox::Event(Event::Written(messages))));
     Spool::open(&folder, Box::new(hand_on)).map_err(|cause| AgentError::Spool { path: folder, cause })
+}
+
+fn open_journal(folder: &Path, desk: mpsc::Sender<Inbox>) -> Result<(Journal, Kept), AgentError> {
+    let written = move |ticket| drop(desk.blocking_send(Inbox::Event(Event::LocalWritten { ticket })));
+    let failed = |cause| AgentError::Spool { path: folder.to_owned(), cause };
+    Journal::open(folder, Box::new(written)).map_err(failed)
 }
 
 async fn end_leftovers(node: NodeId, incarnation: Incarnation) {

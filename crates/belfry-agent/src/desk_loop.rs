@@ -93,8 +93,8 @@ async fn perform(act: Act, node: &Arc<Node>, outboxes: &HashMap<SessionId, Arc<O
                 outbox.push_spooled(key);
             }
         }
-        Act::Start { key, order, kills } => {
-            let execution = Execution { node: Arc::clone(node), key, kills };
+        Act::Start { key, order, local, kills } => {
+            let execution = Execution { node: Arc::clone(node), key, local, kills };
             let mut execution = Box::pin(execute(execution, order.dispatch));
             // Up to its first wait here: so starts reach the kernel in the order in which they were decided.
             let first_step = poll_fn(|context| Poll::Ready(execution.as_mut().poll(context).is_ready()));
@@ -103,6 +103,15 @@ async fn perform(act: Act, node: &Arc<Node>, outboxes: &HashMap<SessionId, Arc<O
             }
         }
         Act::Keep(ended) => node.spool.keep_end(ended),
+        Act::KeepLocal(batch) => {
+            if let Some(ticket) = node.journal.keep(batch) {
+                let node = Arc::clone(node);
+                // Fate: ends when the desk has heard it.
+                node.clone()
+                    .tasks
+                    .spawn("local-written", async move { node.tell(Event::LocalWritten { ticket }).await });
+            }
+        }
         Act::Forget(keys) => node.spool.forget(&keys),
     }
 }

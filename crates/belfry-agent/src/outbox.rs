@@ -50,9 +50,12 @@ impl Outbox {
             Message::Heartbeat(_) | Message::Clock(_) => state.urgent.push_back(FromAgent { message: Some(message) }),
             Message::Output(chunk) => state.push_output(chunk),
             // The load among the messages that it counts.
-            Message::Hello(_) | Message::Taken(_) | Message::Started(_) | Message::Ended(_) | Message::Load(_) => {
-                state.push_message(message)
-            }
+            Message::Hello(_)
+            | Message::Taken(_)
+            | Message::Started(_)
+            | Message::Ended(_)
+            | Message::Load(_)
+            | Message::Released(_) => state.push_message(message),
         }
         drop(state);
         self.something_to_send.notify_one();

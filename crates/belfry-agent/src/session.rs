@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::desk::{Event, SessionId};
 use crate::desk_loop::Inbox;
 use crate::directory::Directory;
+use crate::local::Journal;
 use crate::logins::Logins;
 use crate::outbox::{Item, Outbox};
 use crate::programs::Programs;
@@ -27,6 +28,7 @@ pub(crate) struct Node {
     pub allow_root: bool,
     pub clock: Arc<dyn Clock>,
     pub spool: Place,
+    pub journal: Journal,
     pub programs: Arc<dyn Programs>,
     pub logins: Logins,
     pub trust: Trust,

@@ -56,6 +56,7 @@ pub(crate) fn settle(key: Key, facts: &Facts, path: &str) -> Ended {
         dropped_bytes: output.dropped_bytes,
         chunks: *kept_chunks,
         abandoned: matches!(cause, Cause::Killed { abandoned: true, .. }),
+        local: None,
     }
 }
 

@@ -15,12 +15,13 @@ use crate::alarm::Alarm;
 use crate::clock::Moment;
 use crate::desk::{Desk, NodeFacts};
 use crate::desk_loop::INBOX_MAX;
+use crate::local::{Journal, Local};
 use crate::logins::Logins;
 use crate::session::Node;
 use crate::spool::{MemorySpool, Place};
 use crate::tasks::Tasks;
 use crate::trust::Trust;
-use crate::{Agent, AgentError, Clock, MemoryDisk, Programs, Spawn};
+use crate::{Agent, AgentError, Clock, MemoryDisk, MemoryJournal, Programs, Spawn};
 
 /// What a simulated agent stands on.
 pub struct Machine {
@@ -29,6 +30,7 @@ pub struct Machine {
     pub slots: u32,
     pub clock: Arc<dyn Clock>,
     pub disk: MemoryDisk,
+    pub journal: MemoryJournal,
     pub programs: Arc<dyn Programs>,
     /// Each greater than every one before it.
     pub incarnations: Box<dyn FnMut() -> Incarnation + Send>,
@@ -40,7 +42,7 @@ const QUIT_TIME: Duration = Duration::from_secs(5);
 
 impl Agent {
     pub fn start_simulated(machine: Machine) -> Result<Agent, AgentError> {
-        let Machine { node: id, name, slots, clock, disk, programs, incarnations, spawn } = machine;
+        let Machine { node: id, name, slots, clock, disk, journal, programs, incarnations, spawn } = machine;
         let logins = Logins::new(current_user(), "nobody", true).map_err(|cause| AgentError::DefaultUser { cause })?;
         let (sender, inbox) = mpsc::channel(INBOX_MAX);
         let spool = MemorySpool::open(disk);
@@ -53,7 +55,11 @@ impl Agent {
             credential: String::new(),
         };
         let trust = Trust::default();
-        let desk = Desk::new(facts, incarnations, trust.clone(), spool.finished(), Moment::of(clock.as_ref()));
+        let (journal, kept) = Journal::in_memory(&journal);
+        let (now, finished) = (Moment::of(clock.as_ref()), spool.finished());
+        // A simulated machine boots once.
+        let local = Local::new(id, kept, "", &finished, now);
+        let desk = Desk::new(facts, incarnations, trust.clone(), finished, local, now);
         let stop = CancellationToken::new();
         let node = Arc::new(Node {
             id,
@@ -61,6 +67,7 @@ impl Agent {
             allow_root: true,
             clock,
             spool: Place::Memory(spool),
+            journal,
             programs,
             logins,
             trust,

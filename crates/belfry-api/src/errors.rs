@@ -189,6 +189,9 @@ impl From<ControlError> for ApiError {
                 let refusal = Self::away("no_owner", error.to_string());
                 Self { elsewhere: Some(Elsewhere::Owner(shard)), ..refusal }
             }
+            ControlError::WhichNode => Self::invalid("node", error.to_string()),
+            ControlError::NoHome => Self::away("no_home", error.to_string()),
+            ControlError::NodeAway(_) => Self::away("node_away", error.to_string()),
             ControlError::CoordinatorAway => Self::away("coordinator_away", error.to_string()),
             ControlError::StoreAway(cause) => cause.into(),
             ControlError::Stopping => {

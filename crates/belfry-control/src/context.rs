@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::gateway::Sessions;
 use crate::heartbeats::Carrier;
+use crate::homes::Homes;
 use crate::joins::Credentials;
 use crate::live::Live;
 use crate::nodes::Nodes;
@@ -77,6 +78,7 @@ pub struct Context {
     pub live: Live,
     pub open: OpenRuns,
     pub shards: Shards,
+    pub homes: Homes,
     pub tasks: Tasks,
     pub late_results: Arc<Semaphore>,
     pub leader: AtomicBool,

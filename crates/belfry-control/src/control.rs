@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use belfry_coord::{Clock, Coordinator, Guard, Pulse, PulseError, Write, keys};
-use belfry_core::run::Run;
+use belfry_core::run::{Run, RunState};
 use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId, Timestamp};
-use belfry_proto::session::{Farewell, FromAgent, ToAgent};
-use belfry_store::Store;
+use belfry_proto::session::{Farewell, FromAgent, Kill, RunKey, ToAgent};
+use belfry_store::{JobRef, RunFilter, Store};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -24,7 +24,10 @@ use crate::seats::Seats;
 use crate::shard::ShardMessage;
 use crate::tasks::Tasks;
 use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook};
-use crate::{grpc, heartbeats, leader, meta};
+use crate::{grpc, heartbeats, homes, leader, meta};
+
+/// Of one job that nodes fired by themselves, in one request.
+const LOCAL_KILLS_MAX: usize = 1000;
 
 /// Cheap to clone; all clones are the same server.
 #[derive(Clone)]
@@ -94,6 +97,7 @@ impl Control {
             live: Live::default(),
             open: OpenRuns::default(),
             shards: Shards::default(),
+            homes: Default::default(),
             tasks,
             late_results: Arc::new(Semaphore::new(gateway::LATE_RESULTS_MAX)),
             leader: AtomicBool::new(false),
@@ -123,6 +127,7 @@ impl Control {
         spawn("recorder", Box::pin(async move { shared.recorder.write_all(&shared).await }));
         let shared = context.clone();
         spawn("heartbeats of agents", Box::pin(async move { heartbeats::carry_all(&shared).await }));
+        spawn("homes", Box::pin(homes::follow(context.clone())));
         spawn("chores", Box::pin(leader::chores(context.clone())));
         let feed = Feed::start(context.clone());
         let seats = Seats::new(context.clone(), feed.clone());
@@ -182,7 +187,12 @@ impl Control {
     }
 
     pub fn nodes(&self) -> Vec<NodeView> {
-        self.context.nodes.views()
+        let homes = self.context.homes.per_node();
+        let mut nodes = self.context.nodes.views();
+        for node in &mut nodes {
+            node.homes = homes.get(&node.id).copied().unwrap_or(0);
+        }
+        nodes
     }
 
     pub fn cluster(&self) -> ClusterView {
@@ -260,14 +270,41 @@ impl Control {
         }
         match self.context.store.run(run).await.map_err(ControlError::StoreAway)? {
             Some(known) if known.state.is_ended() => Ok(KillAnswer::AlreadyEnded),
+            Some(known) if known.marks.local => self.kill_local(&known, by),
             Some(known) => Err(ControlError::NotOwned(known.job.shard())),
             None => Err(ControlError::NoSuchRun(run)),
         }
     }
 
+    /// Its node has a session with every server.
+    fn kill_local(&self, run: &Run, by: &str) -> Result<KillAnswer, ControlError> {
+        let node = run.node.filter(|node| self.node_is_connected(*node));
+        let node = node.ok_or_else(|| ControlError::NodeAway(run.node_name.clone().unwrap_or_default()))?;
+        let key = Some(RunKey { run: run.id.to_string(), attempt: run.attempt });
+        let kill = Kill { key, shard: 0, term: 0, grace_ms: 0, reason: format!("killed by {by}"), local: true };
+        self.context.sessions.tell(node, kill.into());
+        Ok(KillAnswer::Told)
+    }
+
+    /// The name of the node that fires a job by itself at the moment (`run_on: home`).
+    pub fn home_of(&self, job: JobId) -> Option<String> {
+        let node = self.context.homes.get(job).and_then(|(home, _)| home.node)?;
+        Some(self.context.nodes.name(node).unwrap_or_else(|| node.to_string()))
+    }
+
     /// The runs that were told to end, or will not start.
     pub async fn kill_job(&self, job: JobId, by: &str) -> Result<Vec<RunId>, ControlError> {
-        self.ask(job.shard(), |reply| ShardMessage::KillJob(job, by.to_owned(), reply)).await
+        let mut told = self.ask(job.shard(), |reply| ShardMessage::KillJob(job, by.to_owned(), reply)).await?;
+        let open = RunState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
+        let filter =
+            RunFilter { job: Some(JobRef::Id(job)), states: open, limit: LOCAL_KILLS_MAX, ..RunFilter::default() };
+        let runs = self.context.store.list_runs(&filter).await.map_err(ControlError::StoreAway)?.items;
+        for run in runs.iter().filter(|run| run.marks.local) {
+            if self.kill_local(run, by).is_ok() {
+                told.push(run.id);
+            }
+        }
+        Ok(told)
     }
 
     /// Where a request that answered [`ControlError::NotOwned`] has to go. None: to nobody at the moment.

@@ -16,6 +16,12 @@ pub enum ControlError {
     StoreAway(#[source] belfry_store::StoreError),
     #[error("this server is stopping")]
     Stopping,
+    #[error("the job runs on each of its nodes; say on which one it is to run now")]
+    WhichNode,
+    #[error("no node can be the job's home at the moment; `belfry explain` says why")]
+    NoHome,
+    #[error("node {0} runs it and is not connected; it cannot be told")]
+    NodeAway(String),
 }
 
 impl ControlError {
@@ -24,8 +30,10 @@ impl ControlError {
             ControlError::NotOwned(_)
             | ControlError::CoordinatorAway
             | ControlError::StoreAway(_)
-            | ControlError::Stopping => true,
-            ControlError::NoSuchJob(_) | ControlError::NoSuchRun(_) => false,
+            | ControlError::Stopping
+            | ControlError::NoHome
+            | ControlError::NodeAway(_) => true,
+            ControlError::NoSuchJob(_) | ControlError::NoSuchRun(_) | ControlError::WhichNode => false,
         }
     }
 }

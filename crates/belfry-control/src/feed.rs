@@ -171,6 +171,7 @@ async fn bring_changes(context: &Context, seen_seq: &mut u64) -> Result<(), Stor
             }
         }
         *seen_seq = seq;
+        context.homes.jobs_changed();
     }
 }
 

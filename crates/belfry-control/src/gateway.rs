@@ -7,8 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use belfry_core::attempt::Attempt;
-use belfry_core::run::{Ended as EndedFacts, Event, Outcome, OutputFacts, RunState, Usage};
-use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
+use belfry_core::id::Slot;
+use belfry_core::run::{
+    Ended as EndedFacts, Event, Marks, Outcome, OutputFacts, Run, RunState, Trigger, Usage, Verdict,
+};
+use belfry_core::{Fence, Incarnation, NodeId, RunId, Timestamp};
 use belfry_proto::session::{self, FromAgent, Hello, ToAgent, from_agent};
 use belfry_store::{NodeRecord, OutputChunk, StoreError, Stream};
 use futures_util::{Stream as Incoming, StreamExt};
@@ -18,6 +21,7 @@ use tracing::{info, warn};
 
 use crate::context::Context;
 use crate::heartbeats::{Beat, Registered};
+use crate::homes;
 use crate::joins::{self, NotLetIn};
 use crate::nodes::Arrival;
 use crate::shard::{NodeReport, ShardMessage};
@@ -246,7 +250,8 @@ async fn refuse_heartbeats(
             | from_agent::Message::Output(_)
             | from_agent::Message::Ended(_)
             | from_agent::Message::Clock(_)
-            | from_agent::Message::Load(_) => {}
+            | from_agent::Message::Load(_)
+            | from_agent::Message::Released(_) => {}
         }
     }
 }
@@ -349,6 +354,15 @@ impl Conversation<'_> {
                 }
                 self.to_shard(taken.key, |run, attempt| ShardMessage::Taken { run, attempt, refused }).await;
             }
+            from_agent::Message::Started(session::Started { key, at_ms, local: Some(facts) }) => {
+                let event = Event::Started { at: instant(at_ms), attempt: 1 };
+                if let Some(mut run) = self.local_run(key, &facts)
+                    && run.on(event).is_ok()
+                {
+                    self.context.live.changed(&Arc::new(run.clone()));
+                    self.context.recorder.run(run);
+                }
+            }
             from_agent::Message::Started(started) => {
                 let at = instant(started.at_ms);
                 let from = self.report.node;
@@ -361,6 +375,15 @@ impl Conversation<'_> {
             }
             from_agent::Message::Output(chunk) => self.output(chunk),
             from_agent::Message::Ended(ended) => self.ended(ended).await,
+            from_agent::Message::Released(released) => {
+                if let Ok(job) = released.job.parse() {
+                    let (context, node) = (self.context.clone(), self.report.node);
+                    // It waits for the coordinator, and the agent's heartbeats must not.
+                    self.context.tasks.spawn("home released", async move {
+                        homes::released(&context, node, job, released.home_term, released.cursor_ms).await;
+                    });
+                }
+            }
             from_agent::Message::Clock(answer) => self.clock_answered(&answer),
             from_agent::Message::Load(load) => self.context.nodes.told_load(self.report.node, load.live),
         }
@@ -397,6 +420,9 @@ impl Conversation<'_> {
             let keys = ended.key.clone().into_iter().collect();
             let _ = self.orders.try_send(session::Stored { keys }.into());
         }
+        if let Some(facts) = &ended.local {
+            return self.local_ended(ended.key.clone(), facts, &ended);
+        }
         let Some(facts) = ended_facts(ended, attempt) else {
             warn!(%run, node = %self.report.name, "a result with an unknown outcome is ignored; is the agent newer than this server?");
             return;
@@ -425,6 +451,75 @@ impl Conversation<'_> {
                 late.context.store_health.away(late.context.now(), crate::chain(&cause));
             }
         });
+    }
+
+    /// A run that the node fired by itself: whoever hears of it records it. None: it is not the node's to tell.
+    fn local_run(&self, key: Option<session::RunKey>, facts: &session::LocalRun) -> Option<Run> {
+        let (id, attempt) = parse(key)?;
+        let job = facts.job_id.parse().ok()?;
+        let planned = instant(facts.planned_ms);
+        if id != RunId::of(job, planned, Slot::Node(self.report.node)) {
+            warn!(run = %id, node = %self.report.name, "the node tells of a run that is not its own; it is ignored");
+            return None;
+        }
+        let twice = facts.home_term > 0
+            && self.context.homes.may_have_run_twice(job, self.report.node, facts.home_term, planned);
+        let claimed_at = instant(facts.claimed_at_ms);
+        let mut run = Run {
+            id,
+            job,
+            namespace: facts.namespace.clone(),
+            job_name: facts.job.clone(),
+            revision: facts.revision,
+            planned,
+            trigger: Trigger::Schedule,
+            state: RunState::Claimed,
+            reason: None,
+            attempt: 0,
+            next_attempt_at: None,
+            node: None,
+            node_name: None,
+            incarnation: None,
+            fence: Fence(facts.fence),
+            claimed_at,
+            dispatched_at: None,
+            started_at: None,
+            ended_at: None,
+            exit_code: None,
+            signal: None,
+            late: false,
+            marks: Marks { local: true, cut_off: facts.cut_off, may_have_run_twice: twice },
+            usage: Usage::default(),
+            output: OutputFacts::default(),
+            placement: None,
+        };
+        run.on(Event::Dispatched {
+            at: claimed_at,
+            node: self.report.node,
+            node_name: self.report.name.clone(),
+            incarnation: Incarnation(facts.incarnation),
+            attempt,
+        })
+        .ok()?;
+        Some(run)
+    }
+
+    fn local_ended(&self, key: Option<session::RunKey>, facts: &session::LocalRun, ended: &session::Ended) {
+        let Some(mut run) = self.local_run(key, facts) else { return };
+        let (id, attempt) = (run.id, run.attempt);
+        // Only the node itself can know that what it fired was cut off with it.
+        let event = if ended.outcome == RunState::Lost.as_str() {
+            let reason = ended.reason.clone();
+            Some(Event::Decided { at: instant(ended.ended_at_ms), verdict: Verdict::Lost, reason })
+        } else {
+            ended_facts(ended.clone(), attempt).map(Event::Ended)
+        };
+        match event.map(|event| run.on(event)) {
+            Some(Ok(())) => self.context.recorder.run(run),
+            Some(Err(_)) | None => {
+                warn!(run = %id, node = %self.report.name, "a result with an unknown outcome is ignored; is the agent newer than this server?")
+            }
+        }
     }
 
     fn ask_clock(&mut self) {

@@ -1,17 +1,20 @@
 //! The leader's chores, each an idempotent look at the cluster: nodes that fell silent are marked lost, old runs are removed,
 //! the coordinator is tidied up.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use belfry_coord::observer::mark_lost;
 use belfry_coord::{Commit, CoordError, Entry, Heartbeat, Life, Observer, keys};
+use belfry_core::run::{Event, Verdict};
 use belfry_core::{Incarnation, NodeId};
 use belfry_store::RetentionRules;
 use tracing::warn;
 
 use crate::context::Context;
+use crate::homes::Assigner;
 use crate::shard::ShardMessage;
 
 /// However long the TTL is: a lost node is noticed this soon after it, also by those who only hear of the mark.
@@ -25,6 +28,8 @@ const PRUNE_BATCH: usize = 500;
 /// Never ends.
 pub async fn chores(context: Arc<Context>) {
     let mut nodes = Observer::new(context.config.ttl);
+    let mut assigner = Assigner::default();
+    let mut given_up = HashSet::new();
     let mut look = tokio::time::interval((context.config.ttl / 4).min(LOOK_AT_LEAST_EVERY));
     let mut prune = tokio::time::interval(PRUNE_EVERY);
     let mut tidy = tokio::time::interval(TIDY_EVERY);
@@ -32,7 +37,17 @@ pub async fn chores(context: Arc<Context>) {
     loop {
         tokio::select! {
             _ = look.tick() => {
-                if let Err(cause) = rescue(&context, &mut nodes).await {
+                let looked = async {
+                    let beats = rescue(&context, &mut nodes).await?;
+                    if !context.leader.load(Ordering::Relaxed) {
+                        given_up.clear();
+                        return Ok(());
+                    }
+                    give_up_local_runs(&context, &beats, &mut given_up).await;
+                    let beating = beats.iter().filter(|(life, ..)| *life != Life::Lost).map(|(_, node, _)| *node);
+                    assigner.assign(&context, &beating.collect()).await
+                };
+                if let Err(cause) = looked.await {
                     context.coordinator_health.away(context.now(), &cause);
                 }
             }
@@ -45,7 +60,7 @@ pub async fn chores(context: Arc<Context>) {
 
 /// Marks silent nodes lost, guarded by the very heartbeat that was seen to stand still; only then are their runs given up. The
 /// marks of others are acted on as well: whoever owns a shard must hear of them.
-async fn rescue(context: &Context, nodes: &mut Observer) -> Result<(), CoordError> {
+async fn rescue(context: &Context, nodes: &mut Observer) -> Result<Vec<Beat>, CoordError> {
     let entries = context.coordinator.list(keys::NODES).await?;
     let boottime = context.clock.boottime();
     nodes.observe(&entries, boottime);
@@ -59,17 +74,47 @@ async fn rescue(context: &Context, nodes: &mut Observer) -> Result<(), CoordErro
             }
         }
     }
-    for (life, node, incarnation) in context.coordinator.list(keys::NODES).await?.iter().filter_map(read) {
-        if life == Life::Lost {
-            for (_, inbox) in context.shards.all() {
-                let _ = inbox.send(ShardMessage::NodeLost(node, incarnation)).await;
-            }
+    let beats: Vec<Beat> = context.coordinator.list(keys::NODES).await?.iter().filter_map(read).collect();
+    for (_, node, incarnation) in beats.iter().filter(|(life, ..)| *life == Life::Lost) {
+        for (_, inbox) in context.shards.all() {
+            let _ = inbox.send(ShardMessage::NodeLost(*node, *incarnation)).await;
         }
     }
-    Ok(())
+    Ok(beats)
 }
 
-fn read(entry: &Entry) -> Option<(Life, NodeId, Incarnation)> {
+/// What a node fired by itself and was running when it fell silent is not known any more. Its own word corrects that when it comes
+/// back; therefore nothing of this is acknowledged to it.
+async fn give_up_local_runs(context: &Context, beats: &[Beat], given_up: &mut HashSet<(NodeId, Incarnation)>) {
+    let lost: HashSet<(NodeId, Incarnation)> = beats
+        .iter()
+        .filter(|(life, ..)| *life == Life::Lost)
+        .map(|(_, node, incarnation)| (*node, *incarnation))
+        .collect();
+    given_up.retain(|known| lost.contains(known));
+    for (node, incarnation) in lost {
+        if given_up.contains(&(node, incarnation)) {
+            continue;
+        }
+        let done = async {
+            let mut runs = context.store.open_local_runs(node).await?;
+            let at = context.now();
+            for run in &mut runs {
+                let reason = format!("node {} fell silent", run.node_name.as_deref().unwrap_or("?"));
+                let _ = run.on(Event::Decided { at, verdict: Verdict::Lost, reason });
+            }
+            context.store.record_runs(&runs).await
+        };
+        match done.await {
+            Ok(()) => drop(given_up.insert((node, incarnation))),
+            Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
+        }
+    }
+}
+
+type Beat = (Life, NodeId, Incarnation);
+
+fn read(entry: &Entry) -> Option<Beat> {
     let heartbeat = Heartbeat::decode(entry).ok()?;
     let node = entry.key.strip_prefix(keys::NODES)?.parse().ok()?;
     let incarnation = heartbeat.info.get("incarnation").and_then(serde_json::Value::as_u64)?;

@@ -3,13 +3,12 @@
 
 mod context;
 mod control;
-mod cursor;
 mod error;
 mod feed;
 mod gateway;
 mod grpc;
 mod heartbeats;
-mod job_table;
+mod homes;
 mod joins;
 mod leader;
 mod live;

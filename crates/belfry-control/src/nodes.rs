@@ -140,7 +140,7 @@ impl Nodes {
 
     /// What [`Nodes::place`] would do now, without doing it: the name of the node, and why.
     pub fn would_place(&self, asked: &Asked<'_>) -> (Option<String>, Decision) {
-        let mut copies: Vec<Candidate> = self.lock().iter().map(|node| node.candidate.clone()).collect();
+        let mut copies = self.candidates();
         let (chosen, decision) = place(asked, &mut copies.iter_mut().collect::<Vec<_>>());
         (chosen.map(|index| copies[index].name.clone()), decision)
     }
@@ -178,6 +178,14 @@ impl Nodes {
             .iter()
             .find(|node| node.candidate.id == id && node.candidate.connected)
             .map(|node| node.candidate.incarnation)
+    }
+
+    pub fn name(&self, id: NodeId) -> Option<String> {
+        self.lock().iter().find(|node| node.candidate.id == id).map(|node| node.candidate.name.clone())
+    }
+
+    pub fn candidates(&self) -> Vec<Candidate> {
+        self.lock().iter().map(|node| node.candidate.clone()).collect()
     }
 
     pub fn views(&self) -> Vec<NodeView> {
@@ -257,6 +265,7 @@ impl Node {
             weight: candidate.weight,
             slots: candidate.slots,
             load: candidate.load,
+            homes: 0,
             draining: candidate.draining,
             excluded: candidate.excluded,
             connected: candidate.connected,

@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 
 use belfry_core::attempt::Attempt;
+use belfry_core::id::FENCES_PER_COMMIT;
 use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage, Verdict};
 use belfry_core::{Fence, Incarnation, JobId, NodeId, RunId, Timestamp, Version};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-
-/// More than one commit can claim.
-const FENCES_PER_COMMIT: u64 = 128;
 
 /// The value of the key. Short names: there may be thousands a second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -197,6 +195,7 @@ impl OpenRecord {
             exit_code: waits.and_then(|next| next.exit_code),
             signal: None,
             late: false,
+            marks: Default::default(),
             usage: Usage::default(),
             output: OutputFacts::default(),
             placement: None,

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
 use belfry_coord::{CoordError, Entry, Heartbeat, Life, Seat, keys};
+use belfry_core::cursor::Cursor;
 use belfry_core::{ServerId, ShardId};
 use belfry_proto::session;
 use serde::{Deserialize, Serialize};
 
 use crate::context::{Addresses, Context};
-use crate::cursor::Cursor;
 use crate::view::ServerView;
 
 #[derive(Debug, Default)]

@@ -211,13 +211,13 @@ impl Recorder {
         let mut by_shard: HashMap<ShardId, Vec<RunId>> = HashMap::new();
         let mut waiting: HashMap<ShardId, Vec<RunId>> = HashMap::new();
         // What was given up as lost is no result: an agent that has one must not forget it.
-        let mut has_result = |node: Option<NodeId>, state: RunState, run: RunId, attempt: u32| {
-            if let Some(node) = node.filter(|_| state != RunState::Lost) {
+        let mut has_result = |node: Option<NodeId>, given_up: bool, run: RunId, attempt: u32| {
+            if let Some(node) = node.filter(|_| !given_up) {
                 by_node.entry(node).or_default().push(RunKey { run: run.to_string(), attempt });
             }
         };
         for attempt in &attempts {
-            has_result(attempt.node, attempt.state, attempt.run, attempt.attempt);
+            has_result(attempt.node, attempt.state == RunState::Lost, attempt.run, attempt.attempt);
         }
         for run in runs {
             if run.state == RunState::Waiting {
@@ -228,7 +228,8 @@ impl Recorder {
             }
             by_shard.entry(run.job.shard()).or_default().push(run.id);
             metrics::counter!("belfry_runs_total", "state" => run.state.as_str()).increment(1);
-            has_result(run.node, run.state, run.id, run.attempt);
+            // What a node fired by itself only the node itself gives up here.
+            has_result(run.node, run.state == RunState::Lost && !run.marks.local, run.id, run.attempt);
             context.live.ended(Arc::new(run));
         }
         let ended = by_shard.into_iter().map(|(shard, ids)| (shard, ShardMessage::Recorded(ids)));

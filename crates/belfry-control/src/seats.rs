@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use belfry_coord::{CoordError, Entry, Heartbeat, Held, Life, Liveness, Observer, Seat, Taking, keys};
+use belfry_core::cursor::Cursor;
 use belfry_core::id::SHARD_COUNT;
 use belfry_core::{ShardId, Term};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 use crate::context::Context;
-use crate::cursor::Cursor;
 use crate::feed::Feed;
 use crate::peers::Info;
 use crate::shard::{Left, Shard, ShardMessage};

@@ -18,6 +18,8 @@ pub struct NodeView {
     pub slots: u32,
     /// Runs it executes or keeps ready.
     pub load: u32,
+    /// Jobs that have it as their home.
+    pub homes: u32,
     pub draining: bool,
     pub excluded: bool,
     pub connected: bool,

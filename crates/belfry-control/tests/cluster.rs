@@ -6,9 +6,11 @@ use std::time::Duration;
 use belfry_control::{Addresses, Control, ControlConfig, ControlError, Disagreement, ManualRun, StartError};
 use belfry_coord::observer::mark_lost;
 use belfry_coord::{Clock, Coordinator, Heartbeat, Life, Memory, SystemClock, keys};
-use belfry_core::job::{Action, Exec, JobDocument};
+use belfry_core::cursor::Cursor;
+use belfry_core::job::{Action, Exec, JobDocument, Shell};
+use belfry_core::job_table::{Firer, JobTable};
 use belfry_core::run::RunState;
-use belfry_core::{JobId, NodeId, ServerId, Timestamp};
+use belfry_core::{Job, JobId, NodeId, ServerId, Timestamp};
 use belfry_proto::session::{self, FromAgent, ToAgent, to_agent};
 use belfry_sql::{Sqlite, SqliteOptions};
 use belfry_store::{Actor, Store};
@@ -188,7 +190,7 @@ async fn an_end_told_to_another_server_closes_the_run_at_its_owner() {
     let key = asked.order().await;
     let now = SystemClock.now().as_millisecond();
     asked.say(session::Taken { key: Some(key.clone()), refused: String::new(), live: None }).await;
-    asked.say(session::Started { key: Some(key.clone()), at_ms: now }).await;
+    asked.say(session::Started { key: Some(key.clone()), at_ms: now, local: None }).await;
     until(|| owner.open_runs(|run| run.state == RunState::Running).len() == 1).await;
     // The link to the owner breaks; another server is told, and writes it down.
     drop(asked);
@@ -398,4 +400,25 @@ async fn a_server_whose_clock_is_off_gives_its_shards_to_the_others() {
 #[test]
 fn planted_bugs_are_caught() {
     belfry_testkit::planted::are_caught_in("belfry-control/cluster");
+}
+
+#[test]
+fn a_cursor_inside_a_herd_neither_skips_nor_repeats() {
+    let at = |text: &str| text.parse::<Timestamp>().unwrap();
+    let mut table = JobTable::new(Firer::Shard);
+    let cursor = Cursor { at: at("2026-01-01T00:01:00Z"), job: JobId::from_u128(5) };
+    for id in 1..=9 {
+        let mut document = JobDocument::new(format!("j{id}"), Action::Shell(Shell { command: "true".into() }));
+        document.schedule.0.push("* * * * *".into());
+        let long_ago = at("2025-01-01T00:00:00Z");
+        let id = JobId::from_u128(id);
+        let job = Job { id, revision: 1, document, created_at: long_ago, updated_at: long_ago, counts_from: long_ago };
+        table.upsert(&job, cursor).unwrap();
+    }
+    let mut ids = Vec::new();
+    while let Some((_, id)) = table.peek().filter(|(fire, _)| *fire <= at("2026-01-01T00:01:00Z")) {
+        ids.push(id.as_u128());
+        table.pop();
+    }
+    assert_eq!(ids, [6, 7, 8, 9]);
 }

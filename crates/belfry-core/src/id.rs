@@ -195,6 +195,9 @@ number!(
     /// The number a run carries; grows per job.
     Fence(u64)
 );
+/// So many fences have room between the versions of two commits.
+pub const FENCES_PER_COMMIT: u64 = 128;
+
 number!(
     /// New at each start of an agent.
     Incarnation(u64)

@@ -3,10 +3,13 @@
 //! Nothing here reads a clock, does I/O or is async: time and facts come in as values, decisions go out as values.
 
 pub mod attempt;
+pub mod cursor;
 pub mod due;
 pub mod explain;
+pub mod homes;
 pub mod id;
 pub mod job;
+pub mod job_table;
 pub mod join;
 pub mod overlap;
 pub mod place;

@@ -95,30 +95,38 @@ fn last_that_holds(asked: &Asked<'_>) -> Option<NodeId> {
 }
 
 fn why_unfit(asked: &Asked<'_>, node: &Candidate) -> Option<WhyNot> {
-    let select = asked.select;
-    let is = |name: &String| *name == node.name || *name == node.id.to_string();
     if !node.connected {
         Some(WhyNot::NotConnected)
-    } else if node.excluded {
-        Some(WhyNot::Excluded)
-    } else if node.draining {
-        Some(WhyNot::Draining)
     } else if asked.refused_by.contains(&(node.id, node.incarnation)) {
         Some(WhyNot::RefusedIt)
     } else if asked.wanted.is_some_and(|wanted| wanted != node.id) {
         Some(WhyNot::AnotherAskedFor)
-    } else if !select.hosts.is_empty() && !select.hosts.iter().any(is) {
-        Some(WhyNot::HostNotSelected)
-    } else if select.exclude.iter().any(is) {
-        Some(WhyNot::ExcludedByJob)
-    } else if select.labels.iter().any(|(key, value)| node.labels.get(key) != Some(value)) {
-        Some(WhyNot::LabelsDiffer)
+    } else if let Some(why) = why_not_selected(asked.select, node) {
+        Some(why)
     } else if node.clock_off {
         Some(WhyNot::ClockOff)
     } else if node.weight == 0 {
         Some(WhyNot::NoWeight)
     } else if node.load >= node.slots.saturating_add(node.backlog) {
         Some(WhyNot::NoFreeSlot)
+    } else {
+        None
+    }
+}
+
+/// None: the job is meant to run on the node, whatever that does at the moment.
+pub fn why_not_selected(select: &Select, node: &Candidate) -> Option<WhyNot> {
+    let is = |name: &String| *name == node.name || *name == node.id.to_string();
+    if node.excluded {
+        Some(WhyNot::Excluded)
+    } else if node.draining {
+        Some(WhyNot::Draining)
+    } else if !select.hosts.is_empty() && !select.hosts.iter().any(is) {
+        Some(WhyNot::HostNotSelected)
+    } else if select.exclude.iter().any(is) {
+        Some(WhyNot::ExcludedByJob)
+    } else if select.labels.iter().any(|(key, value)| node.labels.get(key) != Some(value)) {
+        Some(WhyNot::LabelsDiffer)
     } else {
         None
     }

@@ -140,6 +140,8 @@ pub struct Run {
     pub signal: Option<i32>,
     /// The result came in after the run had been given up as lost.
     pub late: bool,
+    #[serde(default)]
+    pub marks: Marks,
     pub usage: Usage,
     pub output: OutputFacts,
     /// Why its node was chosen, or why none can take it. None: nothing was decided about it, or who decided is gone.
@@ -157,6 +159,33 @@ mod shared {
     }
     pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<Arc<T>>, D::Error> {
         Ok(Option::<T>::deserialize(d)?.map(Arc::new))
+    }
+}
+
+/// What a reader of its record should know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marks {
+    /// Its node fired it from its own copy of the job (`run_on: each` or `home`); no shard has it.
+    pub local: bool,
+    /// Its node had no contact with the servers when it started.
+    pub cut_off: bool,
+    /// The job's home had moved by then: its new home may have run the same fire.
+    pub may_have_run_twice: bool,
+}
+
+impl Marks {
+    pub fn bits(self) -> u8 {
+        u8::from(self.local) | u8::from(self.cut_off) << 1 | u8::from(self.may_have_run_twice) << 2
+    }
+
+    pub fn from_bits(bits: u8) -> Self {
+        Self { local: bits & 1 != 0, cut_off: bits & 2 != 0, may_have_run_twice: bits & 4 != 0 }
+    }
+
+    /// In the words of the API.
+    pub fn words(self) -> Vec<&'static str> {
+        let all = [(self.local, "local"), (self.cut_off, "cut_off"), (self.may_have_run_twice, "may_have_run_twice")];
+        all.into_iter().filter_map(|(is_set, word)| is_set.then_some(word)).collect()
     }
 }
 
@@ -428,6 +457,7 @@ mod tests {
             exit_code: None,
             signal: None,
             late: false,
+            marks: Default::default(),
             usage: Usage::default(),
             output: OutputFacts::default(),
             placement: None,

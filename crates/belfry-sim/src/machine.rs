@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use belfry_agent::{Agent, Machine, MemoryDisk};
+use belfry_agent::{Agent, Machine, MemoryDisk, MemoryJournal};
 use belfry_control::{Addresses, Control, ControlConfig, Tasks};
 use belfry_core::{Incarnation, NodeId, ServerId};
 use belfry_sql::InlineSqlite;
@@ -38,6 +38,7 @@ pub struct AgentMachine {
     pub node: NodeId,
     pub clock: Arc<MachineClock>,
     pub disk: MemoryDisk,
+    pub journal: MemoryJournal,
     incarnations: Arc<AtomicU64>,
     slots: u32,
     power: Power<Agent>,
@@ -227,6 +228,7 @@ impl AgentMachine {
             node: NodeId::new(beginning(), index as u128 + 1),
             clock,
             disk: MemoryDisk::default(),
+            journal: MemoryJournal::default(),
             incarnations: Arc::default(),
             slots,
             power: Power::new(),
@@ -249,6 +251,7 @@ impl AgentMachine {
                     slots: this.slots,
                     clock: this.clock.clone(),
                     disk: this.disk.clone(),
+                    journal: this.journal.clone(),
                     programs: Arc::new(PlayedPrograms {
                         world: this.world.clone(),
                         clock: this.clock.clone(),

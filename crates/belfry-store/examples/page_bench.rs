@@ -237,6 +237,7 @@ fn run(n: u64) -> Run {
         exit_code: Some(0),
         signal: None,
         late: false,
+        marks: Default::default(),
         usage: Usage { cpu_ms: 12, max_rss_bytes: 4 << 20, left_behind: 0 },
         output: OutputFacts { bytes: 120, dropped_bytes: 0 },
         placement: None,

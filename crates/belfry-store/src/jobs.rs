@@ -1,6 +1,7 @@
 //! Job definitions: created, changed and removed with a guard on their revision, listed by name, and followed by a number that
 //! grows with every change. It never judges a document; that is done before it comes here.
 
+use belfry_core::job::RunOn;
 use belfry_core::{Job, JobDocument, JobId, Timestamp};
 use belfry_sql::{Row, Statement, Value, Written, sql};
 
@@ -244,6 +245,13 @@ impl Store {
                 return Ok(seq);
             }
         }
+    }
+
+    /// All living jobs of this kind; meant for those that are few.
+    pub async fn jobs_that_run_on(&self, kind: RunOn) -> Result<Vec<Job>, StoreError> {
+        let text = format!("SELECT {COLUMNS} FROM jobs j WHERE j.run_on = ? AND j.removed_at IS NULL ORDER BY j.id");
+        let rows = self.read(sql!(text, change::run_on(kind))).await?;
+        rows.into_iter().map(|row| raw(row)?.parse()).collect()
     }
 
     pub async fn load_jobs(&self, mut each: impl FnMut(Vec<Job>)) -> Result<u64, StoreError> {

@@ -134,6 +134,21 @@ impl Store {
         self.read(sql!(text, word(job))).await?.first().map(run_from).transpose()
     }
 
+    /// The last instant of the job's schedule that has a run, wherever.
+    pub async fn last_scheduled(&self, job: JobId) -> Result<Option<Timestamp>, StoreError> {
+        let text = "SELECT planned FROM runs WHERE job = ? AND trigger_kind = 'schedule' ORDER BY id DESC LIMIT 1";
+        Ok(self.read(sql!(text, word(job))).await?.first().map(|found| instant(found.int(0))))
+    }
+
+    /// Runs that a node fired by itself and that are not known to have ended.
+    pub async fn open_local_runs(&self, node: NodeId) -> Result<Vec<Run>, StoreError> {
+        let open = RunState::ALL.into_iter().filter(|state| !state.is_ended());
+        let open = open.map(|state| format!("'{state}'")).collect::<Vec<_>>().join(", ");
+        let text = format!("SELECT {COLUMNS} FROM runs WHERE node = ? AND state IN ({open}) AND marks <> 0");
+        let runs = self.read(sql!(text, word(node))).await?.iter().map(run_from).collect::<Result<Vec<_>, _>>()?;
+        Ok(runs.into_iter().filter(|run| run.marks.local).collect())
+    }
+
     /// Where each of these jobs was placed last, and for which instant; of jobs that never were, nothing.
     pub async fn last_nodes(&self, jobs: &[JobId]) -> Result<HashMap<JobId, (NodeId, Timestamp)>, StoreError> {
         let mut last = HashMap::new();

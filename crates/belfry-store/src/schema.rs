@@ -198,6 +198,19 @@ macro_rules! tables {
                 name: "0013_next_attempt",
                 statements: &["ALTER TABLE runs ADD COLUMN next_attempt_at BIGINT"],
             },
+            Migration {
+                name: "0014_run_marks",
+                statements: &["ALTER TABLE runs ADD COLUMN marks INT NOT NULL DEFAULT 0"],
+            },
+            // Before it there was only `one`.
+            Migration {
+                name: "0015_jobs_run_on",
+                statements: &[concat!("ALTER TABLE jobs ADD COLUMN run_on ", $code, " NOT NULL DEFAULT 'one'")],
+            },
+            Migration {
+                name: "0016_jobs_by_run_on",
+                statements: &["CREATE INDEX jobs_by_run_on ON jobs (run_on, id)"],
+            },
         ]
     };
 }

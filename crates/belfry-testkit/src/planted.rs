@@ -29,7 +29,6 @@ const AGENT: &str = "belfry-agent/it";
 const BACKENDS: &str = "belfry-coord/backends";
 const CHAOS: &str = "belfry/chaos";
 const CLUSTER: &str = "belfry-control/cluster";
-const JOBS: &str = "belfry-control/lib";
 const KILL9: &str = "belfry/kill9";
 const LIVENESS: &str = "belfry-coord/liveness";
 const TAKEOVER: &str = "belfry-control/takeover";
@@ -84,13 +83,7 @@ pub const PLANTED: &[Planted] = &[
         "an_end_told_to_another_server_closes_the_run_at_its_owner",
         "the owner never learned of the end",
     ),
-    planted(
-        16,
-        "cursor_is_a_bare_instant",
-        JOBS,
-        "job_table::tests::a_cursor_inside_a_herd_neither_skips_nor_repeats",
-        "left: []",
-    ),
+    planted(16, "cursor_is_a_bare_instant", CLUSTER, "a_cursor_inside_a_herd_neither_skips_nor_repeats", "left: []"),
     planted(17, "takeover_unguarded", LIVENESS, "a_takeover_guarded_by_an_old_heartbeat_is_refused", "unwrap_err"),
     planted(18, "trust_from_reply", LIVENESS, "trust_counts_from_send", "left: "),
     planted(20, "lower_term_obeyed", AGENT, "orders::orders_of_a_lower_term_are_not_obeyed", "does not own the shard"),

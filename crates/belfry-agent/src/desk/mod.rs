@@ -2,6 +2,7 @@
 //! done comes out as acts, in order. The loop around it is `desk_loop`.
 
 mod exclusive;
+mod local;
 mod orders;
 mod past;
 mod peers;
@@ -15,14 +16,16 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use belfry_core::{Incarnation, NodeId};
-use belfry_proto::session::{Ended, FromAgent, OutputChunk, from_agent, to_agent};
+use belfry_core::{Incarnation, JobId, NodeId};
+use belfry_proto::session::{Ended, FromAgent, LocalRun, OutputChunk, from_agent, to_agent};
 use tokio::sync::watch;
 
 use crate::clock::Moment;
 use crate::key::Key;
+use crate::local::{Claim, Local, ToWrite};
 use crate::trust::{Heartbeats, Trust};
 use exclusive::Exclusive;
+pub(crate) use local::boot_id;
 use past::Past;
 pub(crate) use peers::SessionId;
 use peers::{Peers, RESEND_AFTER};
@@ -68,6 +71,10 @@ pub(crate) enum Event {
     Live(OutputChunk),
     /// The spool has these, so they may be sent.
     Written(Vec<FromAgent>),
+    /// The disk has what was to be known of local jobs.
+    LocalWritten {
+        ticket: u64,
+    },
     /// No new work from now on.
     Drain {
         reason: String,
@@ -92,9 +99,12 @@ pub(crate) enum Act {
     Start {
         key: Key,
         order: Box<Order>,
+        /// Of a run that this node fired by itself.
+        local: Option<Box<LocalRun>>,
         kills: watch::Receiver<Option<KillOrder>>,
     },
     Keep(Ended),
+    KeepLocal(ToWrite),
     Forget(Vec<Key>),
 }
 
@@ -128,6 +138,8 @@ pub(crate) struct Desk {
     past: Past,
     live: HashMap<Key, Live>,
     queue: Queue,
+    local: Local,
+    local_queue: Queue,
     exclusive: Exclusive,
     /// Held dead: this incarnation is told to the servers when nothing exclusive of the former one is left.
     hello_is_due: bool,
@@ -147,6 +159,9 @@ struct Live {
     /// Where its order came from last, or who was chosen since.
     session: Option<SessionId>,
     incarnation: Incarnation,
+    job: Option<JobId>,
+    /// What servers do not know of a run that this node fired by itself.
+    local: Option<Box<LocalRun>>,
     state: LiveState,
 }
 
@@ -175,11 +190,12 @@ impl Desk {
         mut next_incarnation: Box<dyn FnMut() -> Incarnation + Send>,
         trust: Trust,
         finished: Vec<Key>,
+        (local, cut_off): (Local, Vec<Claim>),
         now: Moment,
     ) -> Desk {
         let mut peers = Peers::default();
         finished.into_iter().for_each(|key| peers.deliver(key, None, now.boot));
-        Desk {
+        let mut desk = Desk {
             facts,
             incarnation: next_incarnation(),
             next_incarnation,
@@ -187,6 +203,8 @@ impl Desk {
             past: Past::default(),
             live: HashMap::new(),
             queue: Queue::default(),
+            local,
+            local_queue: Queue::default(),
             exclusive: Exclusive::default(),
             hello_is_due: false,
             executing: 0,
@@ -196,7 +214,9 @@ impl Desk {
             stopping: None,
             next_resend: now.boot + RESEND_AFTER,
             acts: Vec::new(),
-        }
+        };
+        desk.was_cut_off(cut_off, now);
+        desk
     }
 
     pub(crate) fn load(&self) -> Load {
@@ -218,6 +238,7 @@ impl Desk {
             Event::Exited { key } => self.exited(key),
             Event::Live(chunk) => self.forward_output(chunk),
             Event::Written(messages) => self.written(messages, now),
+            Event::LocalWritten { ticket } => self.local_written(ticket, now),
             Event::Drain { reason } => self.drain(reason, now),
             Event::EndAll { reason } => self.end_all(&reason),
         }
@@ -227,6 +248,8 @@ impl Desk {
     pub(crate) fn tick(&mut self, now: Moment) {
         self.beat(now);
         self.end_exclusive_in_time(now);
+        self.fire_local(now);
+        self.start_local(now);
         self.start_due(now);
         self.give_up_overdue(now);
         if now.boot >= self.next_resend {
@@ -239,10 +262,13 @@ impl Desk {
 
     /// The boottime of the next `tick` that would do something.
     pub(crate) fn next_wake(&self) -> Option<Duration> {
-        let start = if self.has_room() { self.queue.next_due() } else { None };
+        let start = if self.has_room() && self.beats.trust().was_given() { self.queue.next_due() } else { None };
+        let start_local = if self.has_room() { self.local_queue.next_due() } else { None };
+        let give_up = [self.queue.next_give_up(), self.local_queue.next_give_up()].into_iter().flatten().min();
         let resend = (self.peers.undelivered() > 0).then_some(self.next_resend);
         let exclusive = self.exclusive.next_wake(self.beats.last_moments());
-        [start, self.queue.next_give_up(), self.beats.next_at(), resend, exclusive].into_iter().flatten().min()
+        let all = [start, start_local, give_up, self.local.wake(), self.beats.next_at(), resend, exclusive];
+        all.into_iter().flatten().min()
     }
 
     pub(crate) fn take_acts(&mut self) -> Vec<Act> {
@@ -250,7 +276,7 @@ impl Desk {
     }
 
     fn has_room(&self) -> bool {
-        self.executing < self.facts.slots && self.starting < STARTING_MAX && self.beats.trust().was_given()
+        self.executing < self.facts.slots && self.starting < STARTING_MAX
     }
 
     fn send(&mut self, session: SessionId, message: from_agent::Message) {
@@ -263,6 +289,7 @@ impl Desk {
         for key in self.waiting() {
             self.abandon(key, end.clone(), now);
         }
+        self.drop_claimed(&end, now);
     }
 
     fn end_all(&mut self, reason: &str) {

@@ -47,10 +47,17 @@ impl Desk {
                 self.answer_taken(key, session, refusal.reason());
             }
             None => {
+                let job = dispatch.job_id.parse().ok();
+                let in_its_way = job.filter(|_| !dispatch.beside).and_then(|job| self.local.why_not_beside(job));
                 let order = self.queue.add(key, dispatch, at);
                 let state = LiveState::Waiting(Box::new(order));
-                self.live.insert(key, Live { session: Some(session), incarnation: self.incarnation, state });
+                let live = Live { session: Some(session), incarnation: self.incarnation, job, local: None, state };
+                self.live.insert(key, live);
                 self.answer_taken(key, session, "");
+                match in_its_way {
+                    Some(reason) => self.never_start(key, Outcome::Skipped, reason, now),
+                    None => job.into_iter().for_each(|job| self.local.went(job, key)),
+                }
             }
         }
     }
@@ -60,7 +67,7 @@ impl Desk {
         dispatch.incarnation == self.incarnation.0 || belfry_core::planted::is("order_for_another_incarnation_taken")
     }
 
-    fn is_of_highest_term(&mut self, shard: u32, term: u64) -> bool {
+    pub(super) fn is_of_highest_term(&mut self, shard: u32, term: u64) -> bool {
         self.terms.admit(shard, term)
     }
 
@@ -106,7 +113,8 @@ impl Desk {
         self.answer_taken(key, session, refused);
         let started_at_ms = self.live.get(&key).and_then(Live::started_at_ms);
         if let Some(at_ms) = started_at_ms {
-            self.send(session, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms }));
+            let started = Started { key: Some(key.to_wire()), at_ms, local: None };
+            self.send(session, from_agent::Message::Started(started));
         }
         if self.peers.is_undelivered(key) {
             self.acts.push(Act::SendSpooled { session, key });
@@ -122,7 +130,9 @@ impl Desk {
     }
 
     pub(super) fn kill(&mut self, kill: Kill, now: Moment) {
-        let Some(key) = self.obeyed(kill.key.as_ref(), kill.shard, kill.term) else { return };
+        let of_local = kill.local.then(|| Key::from_wire(kill.key.as_ref())).flatten();
+        let of_local = of_local.filter(|key| self.live.get(key).is_some_and(|live| live.local.is_some()));
+        let Some(key) = of_local.or_else(|| self.obeyed(kill.key.as_ref(), kill.shard, kill.term)) else { return };
         if self.is_waiting(key) {
             self.never_start(key, Outcome::Cancelled, kill.reason, now);
         } else if let Some(live) = self.live.get(&key) {
@@ -140,7 +150,7 @@ impl Desk {
         None
     }
 
-    fn is_waiting(&self, key: Key) -> bool {
+    pub(super) fn is_waiting(&self, key: Key) -> bool {
         self.live.get(&key).is_some_and(|live| matches!(live.state, LiveState::Waiting(_)))
     }
 
@@ -162,32 +172,54 @@ impl Desk {
         else {
             return;
         };
-        self.queue.remove(&order);
-        self.acts.push(Act::Keep(Ended { key: Some(key.to_wire()), ended_at_ms: now.wall_ms, ..ended }));
+        let local = live.local.as_deref().cloned();
+        let queue = if local.is_some() { &mut self.local_queue } else { &mut self.queue };
+        queue.remove(&order);
+        self.acts.push(Act::Keep(Ended { key: Some(key.to_wire()), ended_at_ms: now.wall_ms, local, ..ended }));
     }
 
     /// Starts what is due, in order, as far as there are slots.
     pub(super) fn start_due(&mut self, now: Moment) {
         while self.has_room()
+            && self.beats.trust().was_given()
             && let Some(key) = self.queue.first_due(now.boot)
         {
             if !self.is_trusted(now) {
                 self.abandon(key, LOST_CONTACT.to_owned(), now);
                 continue;
             }
-            let Some(live) = self.live.get_mut(&key) else { return };
-            let (kill, kills) = watch::channel(None);
-            let LiveState::Waiting(order) = std::mem::replace(&mut live.state, LiveState::Starting { kill }) else {
-                return;
-            };
-            self.queue.remove(&order);
-            if order.dispatch.exclusive {
-                self.exclusive.started(key);
-            }
-            self.executing += 1;
-            self.starting += 1;
-            self.acts.push(Act::Start { key, order, kills });
+            self.start(key);
         }
+    }
+
+    /// What this node fires by itself needs nobody's trust; whether it had contact is told with it.
+    pub(super) fn start_local(&mut self, now: Moment) {
+        while self.has_room()
+            && let Some(key) = self.local_queue.first_due(now.boot)
+        {
+            let cut_off = !self.is_trusted(now);
+            if let Some(local) = self.live.get_mut(&key).and_then(|live| live.local.as_deref_mut()) {
+                local.cut_off = cut_off;
+            }
+            self.start(key);
+        }
+    }
+
+    fn start(&mut self, key: Key) {
+        let Some(live) = self.live.get_mut(&key) else { return };
+        let (kill, kills) = watch::channel(None);
+        let LiveState::Waiting(order) = std::mem::replace(&mut live.state, LiveState::Starting { kill }) else {
+            return;
+        };
+        let local = live.local.clone();
+        let queue = if local.is_some() { &mut self.local_queue } else { &mut self.queue };
+        queue.remove(&order);
+        if order.dispatch.exclusive {
+            self.exclusive.started(key);
+        }
+        self.executing += 1;
+        self.starting += 1;
+        self.acts.push(Act::Start { key, order, local, kills });
     }
 
     fn is_trusted(&self, now: Moment) -> bool {
@@ -195,9 +227,11 @@ impl Desk {
     }
 
     pub(super) fn give_up_overdue(&mut self, now: Moment) {
-        while let Some(key) = self.queue.first_to_give_up(now.boot) {
-            let Some(Live { state: LiveState::Waiting(order), .. }) = self.live.get(&key) else { return };
-            if self.beats.trust().was_given() {
+        let first =
+            |desk: &Desk| desk.queue.first_to_give_up(now.boot).or_else(|| desk.local_queue.first_to_give_up(now.boot));
+        while let Some(key) = first(self) {
+            let Some(Live { state: LiveState::Waiting(order), local, .. }) = self.live.get(&key) else { return };
+            if local.is_some() || self.beats.trust().was_given() {
                 let waited = Span::from(Duration::from_millis(order.dispatch.start_within_ms));
                 let reason = format!("no free slot on {} for {waited}", self.facts.name);
                 self.never_start(key, Outcome::Skipped, reason, now);

@@ -13,8 +13,9 @@ impl Desk {
         let LiveState::Starting { kill } = &live.state else { return };
         live.state = LiveState::Running { at_ms, kill: kill.clone() };
         self.starting -= 1;
+        let local = live.local.as_deref().cloned();
         if let Some(session) = self.peers.route(live.session) {
-            self.send(session, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms }));
+            self.send(session, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms, local }));
         }
     }
 
@@ -42,7 +43,8 @@ impl Desk {
                     | from_agent::Message::Taken(_)
                     | from_agent::Message::Started(_)
                     | from_agent::Message::Clock(_)
-                    | from_agent::Message::Load(_),
+                    | from_agent::Message::Load(_)
+                    | from_agent::Message::Released(_),
                 )
                 | None => {}
             }
@@ -60,7 +62,12 @@ impl Desk {
     fn ended(&mut self, ended: Ended, now: Moment) {
         let Some(key) = Key::from_wire(ended.key.as_ref()) else { return };
         self.exited(key);
-        let own_session = self.live.remove(&key).and_then(|live| live.session);
+        let live = self.live.remove(&key);
+        let own_session = live.as_ref().and_then(|live| live.session);
+        let of_local = ended.local.as_ref().and_then(|local| local.job_id.parse().ok());
+        if let Some(job) = of_local.or(live.and_then(|live| live.job)) {
+            self.local_ended(job, key, &ended, now);
+        }
         self.past.remember(key, Known::Ended, now.boot);
         let session = self.peers.route(own_session);
         self.peers.deliver(key, session, now.boot);

@@ -31,6 +31,7 @@ impl Desk {
             to_agent::Message::Recall(recall) => self.recall(recall, now),
             to_agent::Message::Kill(kill) => self.kill(kill, now),
             to_agent::Message::Stored(stored) => self.stored(&stored.keys),
+            to_agent::Message::LocalJobs(jobs) => self.local_jobs(session, jobs, now),
             to_agent::Message::Clock(question) => {
                 self.send(
                     session,
@@ -100,13 +101,13 @@ impl Desk {
         for (key, live) in &mut self.live {
             if live.session.is_none_or(|session| !self.peers.is_ready(session)) {
                 live.session = Some(any);
-                adopted.push((*key, live.started_at_ms()));
+                adopted.push((*key, live.started_at_ms(), live.local.as_deref().cloned()));
             }
         }
-        adopted.sort_unstable();
-        for (key, started_at_ms) in adopted {
+        adopted.sort_unstable_by_key(|(key, ..)| *key);
+        for (key, started_at_ms, local) in adopted {
             if let Some(at_ms) = started_at_ms {
-                self.send(any, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms }));
+                self.send(any, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms, local }));
                 self.acts.push(Act::SendSpooled { session: any, key });
             }
         }
@@ -148,7 +149,9 @@ impl Desk {
         let former = self.incarnation;
         self.beats.start_over();
         for key in self.waiting() {
-            self.abandon(key, LOST_CONTACT.to_owned(), now);
+            if self.live.get(&key).is_some_and(|live| live.local.is_none()) {
+                self.abandon(key, LOST_CONTACT.to_owned(), now);
+            }
         }
         self.end_exclusive_at_once();
         self.incarnation = (self.next_incarnation)();

@@ -2,6 +2,7 @@ use belfry_core::RunId;
 use belfry_proto::session::{Dispatch, Hello, Stored, Welcome};
 
 use super::*;
+use crate::local::Kept;
 
 const ONE: SessionId = SessionId(1);
 
@@ -31,8 +32,9 @@ impl World {
             Incarnation(last)
         };
         let now = Moment { boot: Duration::from_secs(1000), wall_ms: 0 };
+        let local = Local::new(facts.node, Kept::default(), "", &[], now);
         let mut world =
-            World { desk: Desk::new(facts, Box::new(incarnations), Trust::default(), Vec::new(), now), now };
+            World { desk: Desk::new(facts, Box::new(incarnations), Trust::default(), Vec::new(), local, now), now };
         world.on(Event::Opened { session: ONE });
         world.receive(to_agent::Message::Welcome(Welcome { server: "s".into(), ttl_ms: 10_000 }));
         world.acknowledge(1, true);

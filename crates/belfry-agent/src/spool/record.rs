@@ -54,7 +54,8 @@ pub(super) fn key_of(message: &FromAgent) -> Option<(Key, Kind)> {
         | from_agent::Message::Taken(_)
         | from_agent::Message::Started(_)
         | from_agent::Message::Clock(_)
-        | from_agent::Message::Load(_) => None,
+        | from_agent::Message::Load(_)
+        | from_agent::Message::Released(_) => None,
     }
 }
 

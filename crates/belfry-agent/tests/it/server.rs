@@ -102,7 +102,8 @@ impl Server {
     }
 
     pub async fn kill(&self, run: u32, grace_ms: u64, reason: &str) {
-        let kill = Kill { key: Some(key(run)), shard: 3, term: self.term, grace_ms, reason: reason.into() };
+        let reason = reason.into();
+        let kill = Kill { key: Some(key(run)), shard: 3, term: self.term, grace_ms, reason, local: false };
         self.send(to_agent::Message::Kill(kill)).await;
     }
 

@@ -41,6 +41,8 @@ pub struct JobView {
     pub updated_at: Moment,
     /// The next planned instant; null for a paused job and one that is only run by hand.
     pub next_fire: Option<Moment>,
+    /// The node that fires it by itself at the moment; only with `run_on: home`.
+    pub home: Option<String>,
     /// Its newest runs, newest first.
     pub recent: Vec<RecentRun>,
 }
@@ -54,8 +56,8 @@ pub struct RecentRun {
 }
 
 impl JobView {
-    pub fn of(job: Job, recent: Vec<(RunId, RunState)>, now: Timestamp) -> Self {
-        let next_fire = next_fire(&job, now);
+    fn of(job: Job, recent: Vec<(RunId, RunState)>, state: &ApiState) -> Self {
+        let next_fire = next_fire(&job, state.now());
         Self {
             id: job.id,
             revision: job.revision,
@@ -66,6 +68,7 @@ impl JobView {
             created_at: job.created_at.into(),
             updated_at: job.updated_at.into(),
             next_fire: next_fire.map(Moment),
+            home: state.control.home_of(job.id),
             recent: recent.into_iter().map(|(id, state)| RecentRun { id, state }).collect(),
             document: job.document,
         }
@@ -84,7 +87,7 @@ type JobAnswer = ([(header::HeaderName, header::HeaderValue); 1], Json<JobView>)
 pub(super) async fn show(state: &ApiState, job: Job) -> Answer<JobAnswer> {
     let recent = state.store.recent_states(&[job.id], RECENT_RUNS).await?.remove(&job.id).unwrap_or_default();
     let revision = job.revision;
-    Ok(([(header::ETAG, etag(revision))], Json(JobView::of(job, recent, state.now()))))
+    Ok(([(header::ETAG, etag(revision))], Json(JobView::of(job, recent, state))))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -123,11 +126,10 @@ pub async fn list_jobs(
     let page = state.store.list_jobs(&filter).await?;
     let ids: Vec<JobId> = page.items.iter().map(|job| job.id).collect();
     let mut recent = state.store.recent_states(&ids, RECENT_RUNS).await?;
-    let now = state.now();
     let page = belfry_store::Page { items: page.items, next: page.next.map(|place| (place.namespace, place.name)) };
     Ok(Json(List::of(page, |job| {
         let runs = recent.remove(&job.id).unwrap_or_default();
-        JobView::of(job, runs, now)
+        JobView::of(job, runs, &state)
     })))
 }
 

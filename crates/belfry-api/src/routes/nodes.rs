@@ -37,6 +37,8 @@ pub struct NodeAnswer {
     slots: u32,
     /// Runs that it executes or keeps ready.
     load: u32,
+    /// Jobs that have it as their home (`run_on: home`).
+    homes: u32,
     /// Gets no new work; what it has goes on.
     draining: bool,
     excluded: bool,
@@ -62,6 +64,7 @@ impl From<NodeView> for NodeAnswer {
             weight: node.weight,
             slots: node.slots,
             load: node.load,
+            homes: node.homes,
             draining: node.draining,
             excluded: node.excluded,
             connected: node.connected,

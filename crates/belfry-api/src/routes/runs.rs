@@ -66,6 +66,9 @@ pub struct RunView {
     signal: Option<i32>,
     /// The result came in after the run had been given up as lost.
     late: bool,
+    /// `local`: its node fired it by itself; `cut_off`: it had no contact with the servers then; `may_have_run_twice`: the job's home
+    /// had moved, and its new home may have run the same fire.
+    marks: Vec<&'static str>,
     cpu_ms: u64,
     max_rss_bytes: u64,
     /// Background processes that outlived the command.
@@ -111,6 +114,7 @@ impl RunView {
             exit_code: run.exit_code,
             signal: run.signal,
             late: run.late,
+            marks: run.marks.words(),
             cpu_ms: run.usage.cpu_ms,
             max_rss_bytes: run.usage.max_rss_bytes,
             left_behind: run.usage.left_behind,

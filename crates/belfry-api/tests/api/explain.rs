@@ -73,6 +73,7 @@ fn run(job: JobId, planned: Timestamp) -> Run {
         exit_code: Some(0),
         signal: None,
         late: false,
+        marks: Default::default(),
         usage: Usage::default(),
         output: OutputFacts::default(),
         placement: Some(Arc::new(Decision {

@@ -218,6 +218,7 @@ impl Api {
             exit_code: Some(0),
             signal: None,
             late: false,
+            marks: Default::default(),
             usage: Usage::default(),
             output: OutputFacts::default(),
             placement: None,

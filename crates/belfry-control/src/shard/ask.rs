@@ -1,9 +1,11 @@
 //! What people ask of a shard: run a job now, kill a run, kill all runs of a job.
 
 use belfry_core::id::Slot;
+use belfry_core::job::RunOn;
+use belfry_core::job_table::JobSlot;
 use belfry_core::overlap::{self, Go};
 use belfry_core::run::{Run, Trigger, Verdict};
-use belfry_core::{JobId, RunId};
+use belfry_core::{JobId, NodeId, RunId};
 use tokio::sync::oneshot;
 
 use super::{Shard, Stage};
@@ -23,6 +25,13 @@ impl Shard {
             let _ = reply.send(Err(ControlError::NoSuchJob(request.job)));
             return;
         };
+        let node = match self.where_now(slot, request.node) {
+            Ok(node) => node,
+            Err(cause) => {
+                let _ = reply.send(Err(cause));
+                return;
+            }
+        };
         let policy = slot.overlap;
         let key =
             request.idempotency_key.clone().unwrap_or_else(|| format!("{}.{}", now.as_nanosecond(), self.open.len()));
@@ -36,7 +45,7 @@ impl Shard {
             Some(of) => Trigger::Rerun { by: request.by, key, of },
             None => Trigger::Manual { by: request.by, key },
         };
-        let manual = ManualFacts { env: request.env, node: request.node, force: request.force };
+        let manual = ManualFacts { env: request.env, node, force: request.force };
         let Some(mut open) = self.new_open(id, request.job, planned, trigger, manual, now) else {
             let _ = reply.send(Err(ControlError::NoSuchJob(request.job)));
             return;
@@ -52,6 +61,18 @@ impl Shard {
             self.commit_now(id);
         } else {
             self.enter(open);
+        }
+    }
+
+    /// A job that nodes fire by themselves is run by hand where it would fire.
+    fn where_now(&self, slot: &JobSlot, asked: Option<NodeId>) -> Result<Option<NodeId>, ControlError> {
+        match (slot.run_on, asked) {
+            (RunOn::One, _) | (_, Some(_)) => Ok(asked),
+            (RunOn::Each, None) => Err(ControlError::WhichNode),
+            (RunOn::Home, None) => {
+                let home = self.context.homes.get(slot.id).and_then(|(home, _)| home.node);
+                home.map(Some).ok_or(ControlError::NoHome)
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::pin::Pin;
 
 use belfry_coord::{Guard, HELD_WRITES_MAX, Held, HeldError, Resolved, Write, keys};
+use belfry_core::cursor::Cursor;
 use belfry_core::due::{self, Due};
 use belfry_core::id::Slot;
 use belfry_core::run::{Event, RunState, Trigger, Verdict};
@@ -17,7 +18,6 @@ use jiff::SignedDuration;
 
 use super::{Left, Open, Shard, Stage};
 use crate::context::Context;
-use crate::cursor::Cursor;
 use crate::open_run::{Decision, ManualFacts, OpenRecord};
 
 /// How far ahead of its instant a fire is claimed, at most.

@@ -1,13 +1,13 @@
 //! Changed jobs. A claimed fire that has not come to its instant is judged by the definition as it is then: it goes on amended,
 //! or ends as cancelled with the reason.
 
+use belfry_core::cursor::Cursor;
 use belfry_core::run::{Trigger, Verdict};
 use belfry_core::{Job, JobId, RunId};
 use belfry_proto::session::{Recall, RunKey};
 use belfry_store::JobChange;
 
 use super::{Shard, Stage};
-use crate::cursor::Cursor;
 
 impl Shard {
     pub(super) fn edit(&mut self, changes: Vec<JobChange>) {
@@ -25,8 +25,10 @@ impl Shard {
                         self.jobs.count_after_from(job.id, None);
                     }
                     self.judge_claimed_again(job.id);
+                    self.local.changed();
                 }
                 JobChange::Removed(id) => {
+                    self.local.changed();
                     self.jobs.remove(id);
                     self.last_nodes.remove(&id);
                     self.judge_claimed_again(id);

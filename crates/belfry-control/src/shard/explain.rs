@@ -1,12 +1,12 @@
 //! What people wonder about: how a job stands at an instant, as its owner sees it. It changes nothing.
 
+use belfry_core::cursor::Cursor;
 use belfry_core::due;
 use belfry_core::id::Slot;
 use belfry_core::place::Asked;
 use belfry_core::{JobId, RunId, Timestamp};
 
 use super::{Shard, Stage};
-use crate::cursor::Cursor;
 use crate::error::ControlError;
 use crate::view::Outlook;
 

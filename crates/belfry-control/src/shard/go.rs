@@ -312,6 +312,8 @@ impl Shard {
             env: open.record.manual.env.clone().into_iter().collect(),
             reminder: matches!(open.stage, Stage::Running | Stage::Dispatched { taken: true }),
             exclusive: slot.exclusive,
+            job_id: open.run.job.to_string(),
+            beside: open.record.manual.force,
         })
     }
 
@@ -349,6 +351,7 @@ impl Shard {
             term: self.term.0,
             grace_ms: 0,
             reason: reason.to_owned(),
+            local: false,
         };
         self.context.sessions.order(bound.node, bound.incarnation, order.into());
     }

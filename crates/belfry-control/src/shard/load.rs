@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use belfry_coord::{CoordError, Entry, keys};
+use belfry_core::job_table::Stored;
 use belfry_core::place::LastNode;
 use belfry_core::run::{Event, Run, RunState, Trigger};
 use belfry_core::{JobId, RunId, Timestamp};
@@ -82,7 +83,7 @@ impl Shard {
     ) {
         self.last_nodes = last_nodes;
         for job in jobs {
-            if let Err(cause) = self.jobs.load(job, self.cursor) {
+            if let Err(cause) = self.jobs.load(stored(job), self.cursor) {
                 tracing::error!("{cause}");
             }
         }
@@ -128,6 +129,7 @@ impl Shard {
         for report in self.context.sessions.reports() {
             self.node_arrived(&report);
         }
+        self.local.changed();
         self.show();
     }
 
@@ -157,6 +159,17 @@ impl Shard {
                 }
             }
         }
+    }
+}
+
+fn stored(job: RawJob) -> Stored {
+    Stored {
+        id: job.id,
+        revision: job.revision,
+        name: format!("{}/{}", job.namespace, job.name),
+        document: job.document.into_boxed_bytes().into(),
+        created_at: job.created_at,
+        counts_from: job.counts_from,
     }
 }
 

@@ -2,7 +2,7 @@
 //! (`belfry_coord::Held`), one commit at a time; what piles up meanwhile goes into the next one.
 //!
 //! The files follow a run's life: `load` (what was open when the shard was taken), `claim` (due fires, commits), `go` (overlap,
-//! placement, dispatch), `report` (what agents say), `retry` (between two attempts), `ask` (what people want), `explain` (what people
+//! placement, dispatch), `local` (what nodes fire by themselves), `report` (what agents say), `retry` (between two attempts), `ask` (what people want), `explain` (what people
 //! wonder), `edit` (changed jobs).
 
 mod ask;
@@ -11,6 +11,7 @@ mod edit;
 mod explain;
 mod go;
 mod load;
+mod local;
 mod report;
 mod retry;
 
@@ -20,6 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_coord::Held;
+use belfry_core::cursor::Cursor;
+use belfry_core::job_table::{Firer, JobTable};
 use belfry_core::place::LastNode;
 use belfry_core::run::{Ended, Event, Run, Verdict};
 use belfry_core::{Incarnation, JobId, NodeId, RunId, ShardId, Term, Timestamp, Version};
@@ -27,9 +30,7 @@ use belfry_store::{JobChange, RawJob};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::context::Context;
-use crate::cursor::Cursor;
 use crate::error::ControlError;
-use crate::job_table::JobTable;
 use crate::open_run::OpenRecord;
 use crate::view::{KillAnswer, ManualRun, Outlook, ShardView};
 
@@ -62,6 +63,8 @@ pub enum ShardMessage {
     NodeLost(NodeId, Incarnation),
     /// Something about the nodes changed that may let a waiting run go.
     NodesChanged,
+    /// Jobs have other homes.
+    HomesChanged,
     Taken {
         run: RunId,
         attempt: u32,
@@ -183,6 +186,7 @@ pub struct Shard {
     /// What the store had when the shard was taken, and what agents said since: judged when the jobs, and so their rules, are here.
     found: Found,
     early: HashMap<(RunId, u32), (NodeId, Ended)>,
+    local: local::Local,
     releasing: bool,
     deposed: bool,
 }
@@ -200,7 +204,7 @@ impl Shard {
             term: seat.term(),
             cursor: *seat.extra(),
             seat: Some(seat),
-            jobs: JobTable::default(),
+            jobs: JobTable::new(Firer::Shard),
             loaded: false,
             open: HashMap::new(),
             by_job: HashMap::new(),
@@ -213,6 +217,7 @@ impl Shard {
             look_into_store_at: context.now(),
             found: Found::default(),
             early: HashMap::new(),
+            local: local::Local::default(),
             releasing: false,
             deposed: false,
             context,
@@ -279,9 +284,16 @@ impl Shard {
             }
             // Both are looked at when the jobs are here.
             ShardMessage::NodeArrived(_) | ShardMessage::NodeLost(..) if !self.loaded => {}
-            ShardMessage::NodeArrived(report) => self.node_arrived(&report),
+            ShardMessage::NodeArrived(report) => {
+                self.local.arrived(report.node);
+                self.node_arrived(&report);
+            }
             ShardMessage::NodeLost(node, incarnation) => self.node_lost(node, incarnation),
-            ShardMessage::NodesChanged => self.try_homeless(),
+            ShardMessage::NodesChanged => {
+                self.local.changed();
+                self.try_homeless();
+            }
+            ShardMessage::HomesChanged => self.local.changed(),
             ShardMessage::Taken { run, attempt, refused } => self.taken(run, attempt, refused),
             ShardMessage::Happened { run, from, event: Event::Ended(ended) } if !self.loaded => {
                 self.early.insert((run, ended.attempt), (from, ended));
@@ -302,6 +314,7 @@ impl Shard {
             self.claim_due(now);
         }
         self.judge_due(now);
+        self.tell_local();
         if now >= self.look_again_at {
             self.look_again_at = next_look(now);
             self.try_homeless();

@@ -69,7 +69,7 @@ impl JobDocument {
 
     /// Whether a change from `self` to `next` moves fires, so that the schedule counts from the change.
     pub fn schedule_differs(&self, next: &JobDocument) -> bool {
-        (&self.schedule, &self.timezone, self.dst, self.window, self.enabled)
-            != (&next.schedule, &next.timezone, next.dst, next.window, next.enabled)
+        (&self.schedule, &self.timezone, self.dst, self.window, self.enabled, self.run_on)
+            != (&next.schedule, &next.timezone, next.dst, next.window, next.enabled, next.run_on)
     }
 }

@@ -3,7 +3,9 @@
 
 use jiff::Timestamp;
 
-use super::{Action, Backoff, JobDocument, Needs, Placement, Refusal, RunAs, RunOn, Timeout, TimeoutAction};
+use super::{
+    Action, Backoff, JobDocument, Needs, Placement, Refusal, RunAs, RunOn, Timeout, TimeoutAction, WhenCutOff,
+};
 use crate::units::{Size, Span};
 
 const NAME_BYTES_MAX: usize = 128;
@@ -62,6 +64,7 @@ impl JobDocument {
         self.check_output()?;
         self.check_retention()?;
         self.check_retry()?;
+        self.check_run_on()?;
         if let Placement::Sticky(holds) = self.placement
             && holds.is_zero()
         {
@@ -103,8 +106,11 @@ impl JobDocument {
         }
         // A paused job may have no fire left; one that is switched on is expected to have one.
         let schedule = if self.enabled { self.compile_schedule_for_saving(now)? } else { self.compile_schedule(now)? };
-        if schedule.at_boot() {
-            return Err(Refusal::new("schedule", "`@boot` needs `run_on: each`, which is not supported yet"));
+        if schedule.at_boot() && self.run_on != RunOn::Each {
+            return Err(Refusal::new(
+                "schedule",
+                "`@boot` is fired by each machine itself; write `run_on: each`, and choose the machines with `select`",
+            ));
         }
         Ok(())
     }
@@ -166,11 +172,40 @@ impl JobDocument {
         Ok(())
     }
 
+    /// What cannot hold where nodes fire by themselves is refused, not ignored.
+    fn check_run_on(&self) -> Result<(), Refusal> {
+        let word = match self.run_on {
+            RunOn::One => return Ok(()),
+            RunOn::Each => "each",
+            RunOn::Home => "home",
+        };
+        if self.when_cut_off == WhenCutOff::Stop {
+            let message = format!("`stop` contradicts `run_on: {word}`, which goes on when its node is cut off");
+            return Err(Refusal::new("when_cut_off", message));
+        }
+        if self.retry.as_ref().is_some_and(|retry| retry.attempts > 1) {
+            return Err(Refusal::not_supported_yet("retry", &format!("more than one attempt with `run_on: {word}`")));
+        }
+        match (self.run_on, self.placement) {
+            (RunOn::One | RunOn::Each, Placement::Weighted) => Ok(()),
+            (RunOn::Home, Placement::Weighted | Placement::Least | Placement::Sticky(_)) => Ok(()),
+            (RunOn::Home, placement) => {
+                let message = format!(
+                    "`{}` chooses for each run; a home is chosen by weighted, least or sticky",
+                    placement.word()
+                );
+                Err(Refusal::new("placement", message))
+            }
+            (RunOn::One | RunOn::Each, _) => {
+                let message =
+                    "nothing is chosen with `run_on: each`: it runs on every node that `select` names; leave it out";
+                Err(Refusal::new("placement", message))
+            }
+        }
+    }
+
     fn refuse_what_is_to_come(&self) -> Result<(), Refusal> {
         let later = Refusal::not_supported_yet;
-        if self.run_on != RunOn::One {
-            return Err(later("run_on", "anything but `one`"));
-        }
         if let Some(Needs { .. }) = self.needs {
             return Err(later("needs", "placement by resources"));
         }

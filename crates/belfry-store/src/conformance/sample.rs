@@ -56,6 +56,7 @@ pub fn run(job: JobId, second: i64, state: RunState) -> Run {
         exit_code: (!open).then_some(0),
         signal: None,
         late: false,
+        marks: Default::default(),
         usage: Usage { cpu_ms: 3, max_rss_bytes: 1 << 33, left_behind: 1 },
         output: OutputFacts { bytes: 10, dropped_bytes: 2 },
         placement: None,

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use belfry_core::job::RunOn;
 use belfry_core::{Job, JobDocument, JobId, Timestamp};
 use belfry_sql::{Statement, Step, Value, sql};
 use serde_json::json;
@@ -172,6 +173,7 @@ fn create(jobs: &[(Job, u64)]) -> Step {
         "name",
         "revision",
         "enabled",
+        "run_on",
         "created_at",
         "updated_at",
         "counts_from",
@@ -186,7 +188,13 @@ fn create(jobs: &[(Job, u64)]) -> Step {
     for (job, seq_back) in jobs {
         args.extend([Value::from(*seq_back), Value::Int(0), word(job.id)]);
         let doc = &job.document;
-        args.extend([word(&doc.namespace), word(&doc.name), job.revision.into(), doc.enabled.into()]);
+        args.extend([
+            word(&doc.namespace),
+            word(&doc.name),
+            job.revision.into(),
+            doc.enabled.into(),
+            run_on(doc.run_on),
+        ]);
         args.extend([ms(job.created_at).into(), ms(job.updated_at).into(), ms(job.counts_from).into()]);
         args.extend([retention_age(doc), doc.retention.runs.into(), words(doc).into(), to_json(doc).into()]);
     }
@@ -197,13 +205,14 @@ fn update(job: &Job, expected_revision: u64, seq_back: u64) -> Step {
     let doc = &job.document;
     sql!(
         "UPDATE jobs SET seq = (SELECT value FROM counters WHERE name = 'job_changes') - ?, namespace = ?, name = ?, revision = ?, \
-         enabled = ?, updated_at = ?, counts_from = ?, retention_age_ms = ?, retention_runs = ?, words = ?, document = ? \
+         enabled = ?, run_on = ?, updated_at = ?, counts_from = ?, retention_age_ms = ?, retention_runs = ?, words = ?, document = ? \
          WHERE id = ? AND removed_seq = 0 AND revision = ?",
         seq_back,
         word(&doc.namespace),
         word(&doc.name),
         job.revision,
         doc.enabled,
+        run_on(doc.run_on),
         ms(job.updated_at),
         ms(job.counts_from),
         retention_age(doc),
@@ -231,6 +240,14 @@ fn label_rows(job: &Job) -> impl Iterator<Item = [Value; 5]> + '_ {
     doc.labels
         .iter()
         .map(move |(label, value)| [word(job.id), word(label), word(value), word(&doc.namespace), word(&doc.name)])
+}
+
+pub(super) fn run_on(run_on: RunOn) -> Value {
+    word(match run_on {
+        RunOn::One => "one",
+        RunOn::Each => "each",
+        RunOn::Home => "home",
+    })
 }
 
 fn retention_age(doc: &JobDocument) -> Value {

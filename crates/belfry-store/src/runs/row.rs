@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage};
+use belfry_core::run::{Marks, OutputFacts, Run, RunState, Trigger, Usage};
 use belfry_core::{Fence, Incarnation};
 use belfry_sql::{Row, Value};
 
@@ -42,12 +42,13 @@ pub(super) const COLUMN_NAMES: &[&str] = &[
     "placement",
     "progress",
     "next_attempt_at",
+    "marks",
 ];
 
 pub(crate) const COLUMNS: &str = "id, job, namespace, job_name, revision, planned, trigger_kind, trigger_by, trigger_key, trigger_of, \
      state, reason, attempt, node, node_name, incarnation, fence, claimed_at, dispatched_at, started_at, \
      ended_at, exit_code, exit_signal, late, cpu_ms, max_rss_bytes, left_behind, output_bytes, output_dropped_bytes, placement, progress, \
-     next_attempt_at";
+     next_attempt_at, marks";
 
 /// What a step forward may change; the rest is known when a run is planned. What the others read comes last.
 pub(super) const UPDATED: &[(&str, &str)] = &[
@@ -72,13 +73,14 @@ pub(super) const UPDATED: &[(&str, &str)] = &[
     ("left_behind", "new.left_behind"),
     ("output_bytes", "new.output_bytes"),
     ("output_dropped_bytes", "new.output_dropped_bytes"),
+    ("marks", "old.marks | new.marks"),
     // Whoever took the run over does not know why its node was chosen.
     ("placement", "CASE WHEN new.placement IS NULL THEN old.placement ELSE new.placement END"),
     ("state", "new.state"),
     ("progress", "new.progress"),
 ];
 
-pub(super) fn run_row(run: &Run) -> [Value; 32] {
+pub(super) fn run_row(run: &Run) -> [Value; 33] {
     let (kind, by, key, of) = match &run.trigger {
         Trigger::Schedule => ("schedule", None, None, None),
         Trigger::Manual { by, key } => ("manual", Some(by), Some(key), None),
@@ -117,6 +119,7 @@ pub(super) fn run_row(run: &Run) -> [Value; 32] {
         run.placement.as_ref().map_or(Value::Null, |placement| json(&**placement).into()),
         run.progress().into(),
         opt_ms(run.next_attempt_at),
+        u32::from(run.marks.bits()).into(),
     ]
 }
 
@@ -145,6 +148,7 @@ pub(super) fn run_from(row: &Row) -> Result<Run, StoreError> {
         exit_code: row.opt_int(21).map(|code| code as i32),
         signal: row.opt_int(22).map(|signal| signal as i32),
         late: row.int(23) != 0,
+        marks: Marks::from_bits(row.int(32) as u8),
         usage: Usage { cpu_ms: row.int(24) as u64, max_rss_bytes: row.int(25) as u64, left_behind: row.int(26) as u32 },
         output: OutputFacts { bytes: row.int(27) as u64, dropped_bytes: row.int(28) as u64 },
         // A reason that only a newer Belfry knows must not hide the run.

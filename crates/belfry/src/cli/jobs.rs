@@ -85,6 +85,13 @@ pub struct JobAdd {
     /// What becomes of a fire while a run is still going [default: forbid]
     #[arg(long, value_parser = ["forbid", "queue", "allow", "replace"])]
     pub overlap: Option<String>,
+    /// Where it runs: on one node of the cluster, on each that fits by its own clock, or on one that goes on when it is cut off
+    /// [default: one]
+    #[arg(long, value_parser = ["one", "each", "home"])]
+    pub run_on: Option<String>,
+    /// Only on this host; may be given several times
+    #[arg(long = "on", value_name = "HOST")]
+    pub hosts: Vec<String>,
     /// Namespace of the job [default: default]
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,

@@ -102,6 +102,8 @@ pub struct RunAnswer {
     #[serde(default)]
     pub late: bool,
     #[serde(default)]
+    pub marks: Vec<String>,
+    #[serde(default)]
     pub cpu_ms: u64,
     #[serde(default)]
     pub max_rss_bytes: u64,
@@ -166,6 +168,8 @@ pub struct NodeAnswer {
     pub weight: u32,
     pub slots: u32,
     pub load: u32,
+    #[serde(default)]
+    pub homes: u32,
     pub draining: bool,
     pub excluded: bool,
     pub connected: bool,

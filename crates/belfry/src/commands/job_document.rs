@@ -30,6 +30,8 @@ pub fn document_of(args: &JobAdd, now: Timestamp, local: &TimeZone) -> Result<Va
     set("as", (!run_as.is_empty()).then_some(Value::Object(run_as)));
     set("timeout", args.timeout.map(|after| json!({ "after": after })));
     set("overlap", args.overlap.clone().map(Value::from));
+    set("run_on", args.run_on.clone().map(Value::from));
+    set("select", (!args.hosts.is_empty()).then(|| json!({ "hosts": args.hosts })));
     Ok(Value::Object(document))
 }
 

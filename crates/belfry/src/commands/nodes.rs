@@ -33,7 +33,9 @@ async fn ls(context: &Context) -> anyhow::Result<Exit> {
         context.print.say("no node has joined yet; `belfry node join-token` prints how one does");
     }
     let rows = nodes.into_iter().map(|node| row(node, context)).collect();
-    context.print.table(&["node", "state", "runs", "weight", "labels", "clock", "seen", "runs as", "version"], rows)?;
+    context
+        .print
+        .table(&["node", "state", "runs", "homes", "weight", "labels", "clock", "seen", "runs as", "version"], rows)?;
     Ok(Exit::Done)
 }
 
@@ -45,6 +47,7 @@ fn row(node: NodeAnswer, context: &Context) -> Vec<Word> {
         node.name.clone().into(),
         state(&node),
         format!("{}/{}", node.load, node.slots).into(),
+        node.homes.to_string().into(),
         node.weight.to_string().into(),
         labels.into(),
         Word::or_dash(clock),

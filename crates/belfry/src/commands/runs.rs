@@ -134,6 +134,10 @@ async fn show(run: &RunRef, context: &Context) -> anyhow::Result<Exit> {
         ("memory", format!("{} KiB at most", run.max_rss_bytes / 1024).into()),
         ("output", format!("{} bytes{dropped}", run.output_bytes).into()),
     ];
+    let notes: Vec<&str> = run.marks.iter().filter_map(|mark| note(mark)).collect();
+    if !notes.is_empty() {
+        facts.push(("note", notes.join("; ").into()));
+    }
     if run.left_behind > 0 {
         facts.push(("left behind", format!("{} background processes, ended", run.left_behind).into()));
     }
@@ -151,6 +155,16 @@ async fn show(run: &RunRef, context: &Context) -> anyhow::Result<Exit> {
         context.print.say(&format!("what one of them printed: belfry run logs --attempt N {}", run.id));
     }
     Ok(Exit::Done)
+}
+
+/// What a mark means. None: nothing that a reader has to know.
+fn note(mark: &str) -> Option<&'static str> {
+    match mark {
+        "local" => Some("its node fired it by itself"),
+        "cut_off" => Some("without contact to the servers"),
+        "may_have_run_twice" => Some("the job's home had moved: this fire may have run twice"),
+        _ => None,
+    }
 }
 
 fn attempt_row(attempt: AttemptAnswer, context: &Context) -> Vec<Word> {

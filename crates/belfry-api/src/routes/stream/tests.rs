@@ -113,6 +113,7 @@ fn run(state: RunState) -> Run {
         exit_code: None,
         signal: None,
         late: false,
+        marks: Default::default(),
         usage: Usage::default(),
         output: OutputFacts::default(),
         placement: None,

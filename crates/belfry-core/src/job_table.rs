@@ -1,15 +1,16 @@
-//! The jobs of one shard in memory, ordered by their next fire: a few hundred bytes each, the document unparsed.
+//! Jobs in memory, ordered by their next fire: those of a shard, or those that a node fires by itself. A few hundred bytes each, the
+//! document unparsed.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
-use belfry_core::job::{JobDocument, Misfire, Overlap, Placement, Retry};
-use belfry_core::schedule::{Schedule, jitter_for};
-use belfry_core::{Job, JobId, Timestamp};
-use belfry_store::RawJob;
 use bytes::Bytes;
+use jiff::Timestamp;
 
+use crate::JobId;
 use crate::cursor::Cursor;
+use crate::job::{Job, JobDocument, Misfire, Overlap, Placement, Retry, RunOn};
+use crate::schedule::{Schedule, jitter_for};
 
 pub struct JobSlot {
     pub id: JobId,
@@ -22,6 +23,10 @@ pub struct JobSlot {
     /// Its work has ended where it runs before it may start elsewhere.
     pub exclusive: bool,
     pub enabled: bool,
+    pub run_on: RunOn,
+    /// By whoever holds this table; else it is only known here.
+    fires_here: bool,
+    pub created_at: Timestamp,
     seed: u64,
     jitter_ms: u32,
     counts_from: Timestamp,
@@ -31,6 +36,11 @@ pub struct JobSlot {
 }
 
 impl JobSlot {
+    /// Fires up to here were never due.
+    pub fn counts_from(&self) -> Timestamp {
+        self.counts_from
+    }
+
     pub fn document(&self) -> Result<JobDocument, serde_json::Error> {
         serde_json::from_slice(&self.document)
     }
@@ -47,11 +57,14 @@ impl JobSlot {
     /// Whether the schedule, as it is now, has a fire at this instant that was due after its last change.
     pub fn fires_at(&self, planned: Timestamp) -> bool {
         let just_before = planned.saturating_sub(std::time::Duration::from_nanos(1)).unwrap_or(Timestamp::MIN);
-        self.enabled && planned > self.counts_from && self.schedule.next_after(just_before) == Some(planned)
+        self.enabled
+            && self.fires_here
+            && planned > self.counts_from
+            && self.schedule.next_after(just_before) == Some(planned)
     }
 
     fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
-        if !self.enabled {
+        if !self.enabled || !self.fires_here {
             return None;
         }
         let by_time = self.schedule.next_after(at.max(self.counts_from));
@@ -62,25 +75,63 @@ impl JobSlot {
     }
 }
 
+/// A job with its document as text.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub id: JobId,
+    pub revision: u64,
+    /// `namespace/name`
+    pub name: String,
+    pub document: Bytes,
+    pub created_at: Timestamp,
+    pub counts_from: Timestamp,
+}
+
 /// A job whose stored definition cannot be used by this build.
 #[derive(Debug, thiserror::Error)]
-#[error("job {namespace}/{name} does not fire: {cause}")]
+#[error("job {name} does not fire: {cause}")]
 pub struct Unusable {
-    pub namespace: String,
     pub name: String,
     pub cause: String,
 }
 
-#[derive(Default)]
+/// Who fires the jobs of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firer {
+    /// The owner of a shard: what runs on one node of the cluster.
+    Shard,
+    /// A node: what it runs from its own copy.
+    Node,
+}
+
 pub struct JobTable {
+    firer: Firer,
     slots: Vec<Option<JobSlot>>,
     free: Vec<u32>,
     by_id: HashMap<JobId, u32>,
+    /// Of these, the ones that nodes run from their own copies.
+    local: BTreeSet<JobId>,
     /// Entries that a change made void are recognised by the slot's `next` and dropped when they come up.
     fires: BinaryHeap<Reverse<(Timestamp, JobId, u32)>>,
 }
 
 impl JobTable {
+    pub fn new(firer: Firer) -> Self {
+        Self {
+            firer,
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::new(),
+            local: BTreeSet::new(),
+            fires: BinaryHeap::new(),
+        }
+    }
+
+    /// The jobs that nodes run from their own copies.
+    pub fn local(&self) -> &BTreeSet<JobId> {
+        &self.local
+    }
+
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -104,35 +155,42 @@ impl JobTable {
             .collect()
     }
 
-    pub fn load(&mut self, raw: RawJob, cursor: Cursor) -> Result<(), Unusable> {
-        let unusable =
-            |cause: String| Unusable { namespace: raw.namespace.to_string(), name: raw.name.to_string(), cause };
-        let document: JobDocument = serde_json::from_str(&raw.document).map_err(|e| unusable(e.to_string()))?;
-        let schedule = document.compile_schedule(raw.created_at).map_err(|e| unusable(e.to_string()))?;
-        let bytes = Bytes::from(raw.document.into_boxed_bytes());
-        self.put(slot(raw.id, raw.revision, &document, bytes, schedule, raw.counts_from), cursor);
+    /// As it was stored, without an answer to what it held before.
+    pub fn load(&mut self, stored: Stored, cursor: Cursor) -> Result<(), Unusable> {
+        let Stored { id, revision, name, document: text, created_at, counts_from } = stored;
+        let unusable = |cause: String| Unusable { name: name.clone(), cause };
+        let document: JobDocument = serde_json::from_slice(&text).map_err(|e| unusable(e.to_string()))?;
+        let schedule = document.compile_schedule(created_at).map_err(|e| unusable(e.to_string()))?;
+        let slot = self.slot(id, revision, &document, text, schedule, (created_at, counts_from));
+        self.take_in(slot, cursor);
         Ok(())
     }
 
     /// A new or changed job. Its fires count from its change.
     pub fn upsert(&mut self, job: &Job, cursor: Cursor) -> Result<(), Unusable> {
         let document = &job.document;
-        let unusable =
-            |cause: String| Unusable { namespace: document.namespace.clone(), name: document.name.clone(), cause };
+        let unusable = |cause: String| Unusable { name: document.full_name(), cause };
         let schedule = job.schedule().map_err(|e| unusable(e.to_string()))?;
         let bytes = serde_json::to_vec(document).map_err(|e| unusable(e.to_string()))?.into();
-        let mut slot = slot(job.id, job.revision, document, bytes, schedule, job.counts_from);
-        if let Some(old) = self.get(job.id).filter(|old| old.counts_from == slot.counts_from) {
+        let slot = self.slot(job.id, job.revision, document, bytes, schedule, (job.created_at, job.counts_from));
+        self.take_in(slot, cursor);
+        Ok(())
+    }
+
+    /// What is already ordered stays so unless the schedule was changed.
+    fn take_in(&mut self, mut slot: JobSlot, cursor: Cursor) {
+        let same = |old: &&JobSlot| old.counts_from == slot.counts_from && old.fires_here == slot.fires_here;
+        if let Some(old) = self.get(slot.id).filter(same) {
             slot.after_due = old.after_due;
             slot.next = old.next;
             self.replace(slot);
         } else {
             self.put(slot, cursor);
         }
-        Ok(())
     }
 
     pub fn remove(&mut self, id: JobId) {
+        self.local.remove(&id);
         if let Some(index) = self.by_id.remove(&id) {
             self.slots[index as usize] = None;
             self.free.push(index);
@@ -170,8 +228,8 @@ impl JobTable {
         let Some(delay) = slot.schedule.delay_after_end() else { return };
         slot.after_due = at.saturating_add(delay).ok();
         slot.next = match (slot.next, slot.after_due) {
-            (Some(next), Some(due)) if slot.enabled => Some(next.min(due)),
-            (None, due) if slot.enabled => due,
+            (Some(next), Some(due)) if slot.enabled && slot.fires_here => Some(next.min(due)),
+            (None, due) if slot.enabled && slot.fires_here => due,
             (next, _) => next,
         };
         self.order(index);
@@ -199,6 +257,11 @@ impl JobTable {
             }),
         };
         self.by_id.insert(id, index);
+        if slot.run_on == RunOn::One {
+            self.local.remove(&id);
+        } else {
+            self.local.insert(id);
+        }
         self.slots[index as usize] = Some(slot);
         self.order(index);
     }
@@ -210,38 +273,42 @@ impl JobTable {
             self.fires.push(Reverse((next, slot.id, index)));
         }
     }
-}
 
-fn slot(
-    id: JobId,
-    revision: u64,
-    document: &JobDocument,
-    bytes: Bytes,
-    schedule: Schedule,
-    counts_from: Timestamp,
-) -> JobSlot {
-    JobSlot {
-        id,
-        revision,
-        seed: document.seed(),
-        document: bytes,
-        schedule,
-        misfire: document.misfire,
-        overlap: document.overlap,
-        retry: document.retry.clone().map(Box::new),
-        exclusive: document.is_exclusive(),
-        enabled: document.enabled,
-        jitter_ms: document.jitter.map_or(0, |jitter| jitter.get().as_millis() as u32),
-        counts_from,
-        after_due: None,
-        next: None,
+    fn slot(
+        &self,
+        id: JobId,
+        revision: u64,
+        document: &JobDocument,
+        bytes: Bytes,
+        schedule: Schedule,
+        (created_at, counts_from): (Timestamp, Timestamp),
+    ) -> JobSlot {
+        JobSlot {
+            id,
+            revision,
+            seed: document.seed(),
+            document: bytes,
+            schedule,
+            misfire: document.misfire,
+            overlap: document.overlap,
+            retry: document.retry.clone().map(Box::new),
+            exclusive: document.is_exclusive(),
+            enabled: document.enabled,
+            run_on: document.run_on,
+            fires_here: (document.run_on == RunOn::One) == (self.firer == Firer::Shard),
+            jitter_ms: document.jitter.map_or(0, |jitter| jitter.get().as_millis() as u32),
+            created_at,
+            counts_from,
+            after_due: None,
+            next: None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use belfry_core::job::{Action, Shell};
+    use crate::job::{Action, Shell};
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
@@ -272,7 +339,7 @@ mod tests {
 
     #[test]
     fn fires_come_in_the_order_of_instant_and_job() {
-        let mut table = JobTable::default();
+        let mut table = JobTable::new(Firer::Shard);
         let cursor = Cursor { at: at("2026-01-01T00:00:00Z"), job: JobId::from_u128(u128::MAX) };
         table.upsert(&job(2, "* * * * *", "2025-01-01T00:00:00Z"), cursor).unwrap();
         table.upsert(&job(1, "*/2 * * * *", "2025-01-01T00:00:00Z"), cursor).unwrap();
@@ -282,24 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_inside_a_herd_neither_skips_nor_repeats() {
-        let mut table = JobTable::default();
-        let cursor = Cursor { at: at("2026-01-01T00:01:00Z"), job: JobId::from_u128(5) };
-        for id in 1..=9 {
-            table.upsert(&job(id, "* * * * *", "2025-01-01T00:00:00Z"), cursor).unwrap();
-        }
-        let ids: Vec<_> = drain(&mut table, "2026-01-01T00:01:00Z").into_iter().map(|(_, id)| id).collect();
-        assert_eq!(ids, [6, 7, 8, 9]);
-    }
-
-    #[test]
-    fn planted_bugs_are_caught() {
-        belfry_testkit::planted::are_caught_in("belfry-control/lib");
-    }
-
-    #[test]
     fn a_change_counts_from_its_moment_and_voids_what_was_ordered() {
-        let mut table = JobTable::default();
+        let mut table = JobTable::new(Firer::Shard);
         let cursor = Cursor { at: at("2026-01-01T00:00:00Z"), job: JobId::from_u128(u128::MAX) };
         table.upsert(&job(1, "* * * * *", "2025-01-01T00:00:00Z"), cursor).unwrap();
         table.upsert(&job(1, "30 * * * *", "2026-01-01T00:31:00Z"), cursor).unwrap();
@@ -311,7 +362,7 @@ mod tests {
 
     #[test]
     fn after_counts_from_the_end_of_a_run() {
-        let mut table = JobTable::default();
+        let mut table = JobTable::new(Firer::Shard);
         let cursor = Cursor { at: at("2026-01-01T00:00:00Z"), job: JobId::from_u128(u128::MAX) };
         table.upsert(&job(1, "@after 90s", "2026-01-01T00:00:00Z"), cursor).unwrap();
         assert!(table.peek().is_none(), "nothing is due before it is known when the last run ended");

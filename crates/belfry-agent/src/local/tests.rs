@@ -1,0 +1,201 @@
+use serde_json::json;
+
+use super::*;
+
+const SECOND: i64 = 1000;
+/// A whole minute.
+const T0: i64 = 1_800_000_000_000;
+
+fn at(ms: i64) -> Moment {
+    Moment { boot: Duration::from_millis((ms - T0 + 1_000_000) as u64), wall_ms: ms }
+}
+
+fn copy(number: u128, schedule: &str, revision: u64) -> Copy {
+    let document = json!({
+        "name": format!("j{number}"), "schedule": schedule, "run_on": "each", "action": {"shell": {"command": "true"}},
+    });
+    Copy { shard: 3, stored: stored(number, revision, &document), home_term: 0, from_ms: 0 }
+}
+
+fn stored(number: u128, revision: u64, document: &serde_json::Value) -> Stored {
+    Stored {
+        id: JobId::from_u128(number),
+        revision,
+        name: format!("default/j{number}"),
+        document: serde_json::to_vec(document).unwrap().into(),
+        created_at: instant(T0 - 3600 * SECOND),
+        counts_from: instant(T0 - 3600 * SECOND),
+    }
+}
+
+/// An agent's disk, and what is done with it.
+struct World {
+    kept: Kept,
+    local: Local,
+}
+
+impl World {
+    fn start(kept: Kept, now: i64) -> (World, Vec<Claim>) {
+        Self::boot(kept, "boot 1", now)
+    }
+
+    fn boot(kept: Kept, boot_id: &str, now: i64) -> (World, Vec<Claim>) {
+        let (local, cut_off) = Local::new(NodeId::from_u128(9), kept.clone(), boot_id, &[], at(now));
+        (World { kept, local }, cut_off)
+    }
+
+    fn write(&mut self, records: Vec<Record>, now: i64) -> Vec<Claim> {
+        let Some(batch) = self.local.to_write(records) else { return Vec::new() };
+        batch.records.into_iter().for_each(|record| self.kept.add(record));
+        self.local.written(batch.ticket, at(now))
+    }
+
+    fn put(&mut self, copy: Copy, now: i64) {
+        let records = self.local.put(copy, at(now)).into_iter().collect();
+        self.write(records, now);
+    }
+
+    /// What happens at this moment: planned instants of what starts.
+    fn tick(&mut self, now: i64) -> Vec<i64> {
+        let records = self.local.claim_due(at(now));
+        let mut instants = Vec::new();
+        self.write(records, now);
+        while let Some(judged) = self.local.judge_next(at(now)) {
+            if let Judged::Start(claim) = judged {
+                self.local.went(claim.job, Key { run: claim.run, attempt: 1 });
+                instants.push(claim.planned_ms - T0);
+            }
+        }
+        instants
+    }
+
+    fn end(&mut self, job: u128, planned: i64, now: i64) -> Option<Claim> {
+        let job = JobId::from_u128(job);
+        let run = RunId::of(job, instant(T0 + planned), Slot::Node(NodeId::from_u128(9)));
+        self.write(vec![Record::Ended { job, run, at_ms: now }], now);
+        self.local.ended(job, Key { run, attempt: 1 }, now)
+    }
+}
+
+#[test]
+fn a_fire_starts_at_its_instant_and_once_however_often_the_agent_is_killed() {
+    let (mut world, _) = World::start(Kept::default(), T0 + 10 * SECOND);
+    world.put(copy(1, "* * * * *", 1), T0 + 10 * SECOND);
+    assert_eq!(world.tick(T0 + 59_500), [0; 0], "claimed ahead, not started ahead");
+    assert_eq!(world.kept.open.len(), 1);
+    // Killed before its instant: it is claimed, and nobody starts it again.
+    let (mut world, cut_off) = World::start(world.kept, T0 + 60_000);
+    assert_eq!(cut_off.len(), 1);
+    assert_eq!(world.tick(T0 + 60_000), [0; 0]);
+    assert_eq!(world.tick(T0 + 120_000), [120_000]);
+    assert!(world.end(1, 120_000, T0 + 121_000).is_none());
+    let (mut world, cut_off) = World::start(world.kept, T0 + 125_000);
+    assert_eq!(
+        (cut_off.len(), world.tick(T0 + 125_000)),
+        (1, Vec::new()),
+        "the one that was reported as lost is not ended on this disk"
+    );
+}
+
+#[test]
+fn what_passed_while_the_agent_was_away_follows_the_jobs_rule_and_nothing_else_fires() {
+    let (mut world, _) = World::start(Kept::default(), T0 + 10 * SECOND);
+    world.put(copy(1, "* * * * *", 1), T0 + 10 * SECOND);
+    assert_eq!(world.tick(T0 + 60_000), [60_000]);
+    world.end(1, 60_000, T0 + 60_100);
+    let later = T0 + 10 * 60_000 + 30_000;
+    let (mut world, cut_off) = World::start(world.kept, later);
+    assert!(cut_off.is_empty());
+    let records = world.local.claim_due(at(later));
+    let skipped = records.iter().filter(|record| matches!(record, Record::Claimed(claim) if claim.skipped.is_some()));
+    assert_eq!(skipped.count(), 8, "misfire is `latest`: the others are recorded as skipped");
+    let decided = world.write(records, later);
+    assert_eq!(decided.len(), 8);
+    assert_eq!(world.tick(later), [600_000]);
+    // Without its end on the disk nothing else of it starts: overlap is forbid.
+    assert_eq!(world.tick(T0 + 11 * 60_000), [0; 0]);
+}
+
+#[test]
+fn a_copy_that_comes_again_or_older_changes_nothing_and_a_changed_schedule_counts_from_its_change() {
+    let (mut world, _) = World::start(Kept::default(), T0 + SECOND);
+    world.put(copy(1, "* * * * *", 2), T0 + SECOND);
+    assert!(world.local.put(copy(1, "* * * * *", 2), at(T0 + SECOND)).is_none());
+    assert!(world.local.put(copy(1, "*/2 * * * *", 1), at(T0 + SECOND)).is_none());
+    let mut changed = copy(1, "*/5 * * * *", 3);
+    changed.stored.counts_from = instant(T0 + 2 * SECOND);
+    world.put(changed, T0 + 2 * SECOND);
+    assert_eq!(world.tick(T0 + 60_000), [0; 0]);
+    assert_eq!(world.tick(T0 + 300_000), [300_000]);
+    let gone = world.local.retain(3, &HashSet::new());
+    assert_eq!(gone.len(), 1);
+    assert!(world.local.retain(3, &HashSet::new()).is_empty());
+    world.write(gone, T0 + 301_000);
+    assert!(world.kept.jobs.is_empty());
+}
+
+#[test]
+fn a_claim_whose_job_was_changed_before_its_instant_never_starts() {
+    let (mut world, _) = World::start(Kept::default(), T0 + SECOND);
+    world.put(copy(1, "* * * * *", 1), T0 + SECOND);
+    let records = world.local.claim_due(at(T0 + 59_600));
+    world.write(records, T0 + 59_600);
+    let removed = world.local.remove(JobId::from_u128(1));
+    world.write(removed.into_iter().collect(), T0 + 59_700);
+    assert!(matches!(world.local.judge_next(at(T0 + 60_000)), Some(Judged::Never { cancelled: true, .. })));
+}
+
+#[test]
+fn overlap_is_judged_on_the_node() {
+    for (overlap, second, after_the_end) in [("forbid", 0, false), ("allow", 1, false), ("queue", 0, true)] {
+        let (mut world, _) = World::start(Kept::default(), T0 + SECOND);
+        let mut copy = copy(1, "* * * * *", 1);
+        let document = json!({
+            "name": "j1", "schedule": "* * * * *", "run_on": "each", "overlap": overlap, "action": {"shell": {"command": "true"}},
+        });
+        copy.stored = stored(1, 1, &document);
+        world.put(copy, T0 + SECOND);
+        assert_eq!(world.tick(T0 + 60_000).len(), 1);
+        assert_eq!(world.tick(T0 + 120_000).len(), second, "{overlap}");
+        let next = world.end(1, 60_000, T0 + 130_000);
+        assert_eq!(next.is_some(), after_the_end, "{overlap}");
+    }
+}
+
+#[test]
+fn a_home_lets_go_when_its_claims_are_over_and_says_how_far_it_came() {
+    let (mut world, _) = World::start(Kept::default(), T0 + SECOND);
+    let mut home = copy(1, "* * * * *", 1);
+    let document = json!({
+        "name": "j1", "schedule": "* * * * *", "run_on": "home", "action": {"shell": {"command": "true"}},
+    });
+    home.stored = stored(1, 1, &document);
+    (home.home_term, home.from_ms) = (7, T0 - 60_000);
+    let job = JobId::from_u128(1);
+    world.put(home, T0 + SECOND);
+    assert_eq!(world.tick(T0 + SECOND), [0], "a fire that nobody ran before it came here");
+    assert!(world.local.release(job, 8).0.is_none(), "it is going");
+    assert_eq!(world.tick(T0 + 60_000), [0; 0], "and fires nothing more");
+    world.end(1, 0, T0 + 61_000);
+    let (record, cursor) = world.local.release(job, 8);
+    assert_eq!(cursor, None, "not before it is on the disk");
+    world.write(record.into_iter().collect(), T0 + 61_000);
+    assert_eq!(world.local.release(job, 8).1, Some(T0));
+    let (mut world, _) = World::start(world.kept, T0 + 62_000);
+    assert_eq!(world.local.release(job, 8).1, Some(T0), "also after a restart");
+    assert_eq!(world.local.release(JobId::from_u128(5), 8).1, Some(0), "it never had it");
+}
+
+#[test]
+fn boot_fires_once_a_boot_and_not_for_what_comes_later() {
+    let (mut world, _) = World::start(Kept::default(), T0);
+    assert!(world.tick(T0).is_empty());
+    world.put(copy(1, "@boot", 1), T0 + SECOND);
+    assert!(world.tick(T0 + 2 * SECOND).is_empty());
+    let (mut world, _) = World::start(world.kept, T0 + 3 * SECOND);
+    assert!(world.tick(T0 + 3 * SECOND).is_empty(), "the agent was started again, not the machine");
+    let (mut world, _) = World::boot(world.kept, "boot 2", T0 + 4 * SECOND);
+    assert_eq!(world.tick(T0 + 4 * SECOND), [4 * SECOND]);
+    let (mut world, cut_off) = World::boot(world.kept, "boot 2", T0 + 5 * SECOND);
+    assert_eq!((cut_off.len(), world.tick(T0 + 5 * SECOND).len()), (1, 0));
+}

@@ -1,0 +1,217 @@
+//! Homes of jobs (`run_on: home`): every server follows them, the leader assigns them. What is right is in `core/homes.rs`.
+//!
+//! A home is a key of its own, written under the guard of its own version, which is also its term: two leaders that disagree for a
+//! moment each make a choice that would do, and one of them is refused. A node that lives is asked to let go and says how far it
+//! came before the job is given to another, so a move starts nothing twice. One that is held dead is not asked: its fires after the
+//! last one that the store knows are the next home's, and what it may have run in the meantime is marked when it comes in.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use belfry_coord::{Commit, CoordError, Guard, Write, keys};
+use belfry_core::homes::{Dwelling, Home, Homeless, Move, plan};
+use belfry_core::job::RunOn;
+use belfry_core::{Job, JobId, NodeId, Timestamp, Version};
+use belfry_store::StoreError;
+use bytes::Bytes;
+
+use crate::context::Context;
+use crate::shard::ShardMessage;
+
+/// What no hint told of is found after this.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub struct Homes {
+    by_job: RwLock<HashMap<JobId, (Home, Version)>>,
+    /// Jobs may have come, gone or changed since the leader read them.
+    jobs_changed: AtomicBool,
+}
+
+impl Homes {
+    pub fn get(&self, job: JobId) -> Option<(Home, Version)> {
+        self.by_job.read().unwrap_or_else(PoisonError::into_inner).get(&job).copied()
+    }
+
+    /// Nodes by how many homes they are.
+    pub fn per_node(&self) -> HashMap<NodeId, u32> {
+        let homes = self.by_job.read().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = HashMap::new();
+        for node in homes.values().filter_map(|(home, _)| home.node) {
+            *counts.entry(node).or_default() += 1;
+        }
+        counts
+    }
+
+    pub fn jobs_changed(&self) {
+        self.jobs_changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether another node may have run this fire as well: the job was taken from one that was held dead, and this is not its home.
+    pub fn may_have_run_twice(&self, job: JobId, node: NodeId, term: u64, planned: Timestamp) -> bool {
+        self.get(job).is_some_and(|(home, version)| {
+            let contested = home.contested_from_ms.is_some_and(|from| planned.as_millisecond() > from);
+            home.node != Some(node) && version.0 > term && contested
+        })
+    }
+
+    /// True if something is not as it was.
+    fn are(&self, homes: HashMap<JobId, (Home, Version)>) -> bool {
+        let mut known = self.by_job.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = *known != homes;
+        *known = homes;
+        changed
+    }
+}
+
+/// Never ends.
+pub async fn follow(context: Arc<Context>) {
+    // Hints only: the look every 10 s finds what a broken watch does not tell.
+    let mut hints = context.coordinator.watch(keys::HOMES).await.ok();
+    loop {
+        if let Err(cause) = look(&context).await {
+            context.coordinator_health.away(context.now(), &cause);
+        }
+        tokio::select! {
+            () = async { match &mut hints { Some(hints) => hints.changed().await, None => std::future::pending().await } } => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
+async fn look(context: &Context) -> Result<(), CoordError> {
+    let entries = context.coordinator.list(keys::HOMES).await?;
+    let homes = entries.iter().filter_map(|entry| {
+        let job = entry.key.strip_prefix(keys::HOMES)?.parse().ok()?;
+        match serde_json::from_slice(&entry.value) {
+            Ok(home) => Some((job, (home, entry.version))),
+            Err(cause) => {
+                tracing::error!(key = %entry.key, "a home cannot be read and is left alone; was it written by a newer Belfry? {cause}");
+                None
+            }
+        }
+    });
+    if context.homes.are(homes.collect()) {
+        for (_, inbox) in context.shards.all() {
+            let _ = inbox.send(ShardMessage::HomesChanged).await;
+        }
+    }
+    Ok(())
+}
+
+/// The leader's part.
+#[derive(Default)]
+pub struct Assigner {
+    jobs: Vec<Job>,
+    read: bool,
+}
+
+impl Assigner {
+    /// `beating`: the nodes whose heartbeat is not marked as lost.
+    pub async fn assign(&mut self, context: &Context, beating: &HashSet<NodeId>) -> Result<(), CoordError> {
+        if context.homes.jobs_changed.swap(false, Ordering::Relaxed) || !self.read {
+            match context.store.jobs_that_run_on(RunOn::Home).await {
+                Ok(jobs) => {
+                    self.jobs = jobs;
+                    self.read = true;
+                }
+                Err(cause) => {
+                    // With those that were read before; one that was removed since has no home again soon.
+                    context.homes.jobs_changed();
+                    context.store_health.away(context.now(), crate::chain(&cause));
+                }
+            }
+        }
+        if self.jobs.is_empty() && context.homes.per_node().is_empty() || !self.read {
+            return Ok(());
+        }
+        look(context).await?;
+        let homes: HashMap<JobId, (Home, Version)> =
+            context.homes.by_job.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let wanted: HashMap<JobId, &Job> = self.jobs.iter().map(|job| (job.id, job)).collect();
+        for (job, (_, version)) in homes.iter().filter(|(job, _)| !wanted.contains_key(job)) {
+            let key = keys::home(*job);
+            context.coordinator.commit(vec![Guard::At(key.clone(), *version)], vec![Write::Delete(key)]).await?;
+        }
+        let nodes = context.nodes.candidates().into_iter();
+        let nodes: Vec<Dwelling> = nodes.map(|node| Dwelling { alive: beating.contains(&node.id), node }).collect();
+        let jobs: Vec<Homeless> = self.jobs.iter().map(homeless).collect();
+        let plain = homes.iter().map(|(job, (home, _))| (*job, *home)).collect();
+        let moves = plan(&jobs, &nodes, &plain);
+        let any = !moves.is_empty();
+        for step in moves {
+            match step {
+                Move::Release { job } => {
+                    let Some((home, _)) = homes.get(&job) else { continue };
+                    put(context, job, homes.get(&job), Home { leaving: true, ..*home }).await?;
+                }
+                Move::Assign { job, node } => {
+                    let Some(definition) = wanted.get(&job) else { continue };
+                    let old = homes.get(&job);
+                    match after(context, definition, old.map(|(home, _)| *home)).await {
+                        Ok(home) => put(context, job, old, Home { node: Some(node), ..home }).await?,
+                        // Where its fires were left off is not known, and they must not run again.
+                        Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
+                    }
+                }
+            }
+        }
+        if any { look(context).await } else { Ok(()) }
+    }
+}
+
+fn homeless(job: &Job) -> Homeless {
+    let document = &job.document;
+    Homeless { job: job.id, select: document.select.clone(), placement: document.placement }
+}
+
+/// What the next home begins with. A former one that did not let go was held dead.
+async fn after(context: &Context, job: &Job, old: Option<Home>) -> Result<Home, StoreError> {
+    let vacant =
+        Home { node: None, leaving: false, from_ms: job.counts_from.as_millisecond(), contested_from_ms: None };
+    let Some(old) = old else { return Ok(vacant) };
+    let mut next = Home { node: None, leaving: false, from_ms: old.from_ms.max(vacant.from_ms), ..old };
+    if old.node.is_some() {
+        let last = context.store.last_scheduled(job.id).await?.map(Timestamp::as_millisecond);
+        next.from_ms = last.map_or(next.from_ms, |last| last.max(next.from_ms));
+        next.contested_from_ms = Some(old.contested_from_ms.map_or(next.from_ms, |first| first.min(next.from_ms)));
+    }
+    Ok(next)
+}
+
+/// Somebody who was quicker is seen at the next look.
+async fn put(context: &Context, job: JobId, old: Option<&(Home, Version)>, home: Home) -> Result<(), CoordError> {
+    let key = keys::home(job);
+    let guard = match old {
+        Some((_, version)) => Guard::At(key.clone(), *version),
+        None => Guard::Absent(key.clone()),
+    };
+    let value = Bytes::from(serde_json::to_vec(&home).unwrap_or_default());
+    match context.coordinator.commit(vec![guard], vec![Write::Put(key, value)]).await? {
+        Commit::Applied(_) => match home {
+            Home { leaving: true, .. } => tracing::info!(%job, "its home is asked to let go of it"),
+            Home { node: Some(node), .. } => tracing::info!(%job, %node, "the job has a home"),
+            Home { node: None, .. } => {}
+        },
+        Commit::Conflict { .. } => {}
+    }
+    Ok(())
+}
+
+/// A node has let go of a job: nobody fires it until the leader gives it to another.
+pub async fn released(context: &Context, node: NodeId, job: JobId, term: u64, cursor_ms: i64) {
+    let Some((home, version)) = context.homes.get(job) else { return };
+    if version.0 != term || home.node != Some(node) || !home.leaving {
+        return;
+    }
+    let vacant = Home { node: None, leaving: false, from_ms: home.from_ms.max(cursor_ms), ..home };
+    let done = async {
+        put(context, job, Some(&(home, version)), vacant).await?;
+        look(context).await
+    };
+    if let Err(cause) = done.await {
+        context.coordinator_health.away(context.now(), &cause);
+    }
+}

@@ -1,0 +1,250 @@
+//! Which node is the home of a job (`run_on: home`): a pure function of the jobs, the nodes and the homes as they are. A home stays
+//! where it is unless its node is gone or not meant any more, or the nodes are out of balance; and one that lives is first asked
+//! to let go.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::{Placement, Select};
+use crate::place::{Candidate, why_not_selected};
+use crate::{JobId, NodeId};
+
+/// Moves for the sake of balance in one pass.
+pub const BALANCING_MOVES_MAX: usize = 4;
+
+/// What the coordinator keeps of a job's home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Home {
+    /// None: nobody fires it at the moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// It has been asked to let go, and fires nothing more once it hears of it.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub leaving: bool,
+    /// The fires after this instant are the home's, in milliseconds.
+    pub from_ms: i64,
+    /// The job was once taken from a node that was held dead: what else ran after this instant may have run twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contested_from_ms: Option<i64>,
+}
+
+fn is_no(value: &bool) -> bool {
+    !*value
+}
+
+/// A job that wants a home.
+#[derive(Clone, Debug)]
+pub struct Homeless {
+    pub job: JobId,
+    pub select: Select,
+    pub placement: Placement,
+}
+
+/// A node as it is for homes.
+#[derive(Clone, Debug)]
+pub struct Dwelling {
+    pub node: Candidate,
+    /// Its heartbeat goes on. One that is only cut off is held dead after a TTL, and then its homes are given away.
+    pub alive: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// Nobody has it, or whoever had it is gone.
+    Assign { job: JobId, node: NodeId },
+    /// Its node lives and is to let go; when it has said so, the job is assigned.
+    Release { job: JobId },
+}
+
+/// What to change now. The same facts give the same moves.
+pub fn plan(jobs: &[Homeless], nodes: &[Dwelling], homes: &HashMap<JobId, Home>) -> Vec<Move> {
+    let mut counts: BTreeMap<NodeId, u64> = nodes.iter().filter(|it| it.alive).map(|it| (it.node.id, 0)).collect();
+    let settled = |job: &Homeless| homes.get(&job.job).filter(|home| !home.leaving).and_then(|home| home.node);
+    for node in jobs.iter().filter_map(settled) {
+        counts.entry(node).and_modify(|count| *count += 1);
+    }
+    let mut moves = Vec::new();
+    let mut placed: Vec<(&Homeless, NodeId)> = Vec::new();
+    for job in jobs {
+        let home = homes.get(&job.job);
+        let lives_at =
+            home.and_then(|home| home.node).and_then(|id| nodes.iter().find(|it| it.node.id == id && it.alive));
+        match (home, lives_at) {
+            (Some(home), Some(_)) if home.leaving => {}
+            (_, Some(it)) if is_fit(job, it) => placed.push((job, it.node.id)),
+            (_, Some(it)) => {
+                counts.entry(it.node.id).and_modify(|count| *count -= 1);
+                moves.push(Move::Release { job: job.job });
+            }
+            (_, None) => {
+                if let Some(node) = emptiest(job, nodes, &counts) {
+                    *counts.entry(node).or_default() += 1;
+                    moves.push(Move::Assign { job: job.job, node });
+                }
+            }
+        }
+    }
+    balance(&placed, nodes, &mut counts, &mut moves);
+    moves
+}
+
+/// A job moves if its node has more than the other would have with it, for its weight.
+fn balance(
+    placed: &[(&Homeless, NodeId)],
+    nodes: &[Dwelling],
+    counts: &mut BTreeMap<NodeId, u64>,
+    moves: &mut Vec<Move>,
+) {
+    let weight = |id: NodeId| nodes.iter().find(|it| it.node.id == id).map_or(1, |it| u64::from(it.node.weight.max(1)));
+    let mut left = BALANCING_MOVES_MAX;
+    for (job, from) in placed {
+        if left == 0 {
+            return;
+        }
+        if matches!(job.placement, Placement::Sticky(_)) {
+            continue;
+        }
+        let Some(to) = emptiest(job, nodes, counts).filter(|to| to != from) else { continue };
+        if counts[from] * weight(to) > (counts[&to] + 1) * weight(*from) {
+            counts.entry(*from).and_modify(|count| *count -= 1);
+            counts.entry(to).and_modify(|count| *count += 1);
+            moves.push(Move::Release { job: job.job });
+            left -= 1;
+        }
+    }
+}
+
+fn is_fit(job: &Homeless, it: &Dwelling) -> bool {
+    it.alive && it.node.weight > 0 && why_not_selected(&job.select, &it.node).is_none()
+}
+
+/// The node that would have least for its weight with one more; one whose clock is off gets none.
+fn emptiest(job: &Homeless, nodes: &[Dwelling], counts: &BTreeMap<NodeId, u64>) -> Option<NodeId> {
+    let fit = nodes.iter().filter(|it| is_fit(job, it) && !it.node.clock_off);
+    let filled = |it: &&Dwelling| {
+        let with_it = counts.get(&it.node.id).copied().unwrap_or(0) + 1;
+        (with_it * 1_000_000 / u64::from(it.node.weight), it.node.id)
+    };
+    fit.min_by_key(filled).map(|it| it.node.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Incarnation;
+
+    fn node(number: u128, weight: u32) -> Dwelling {
+        let node = Candidate {
+            id: NodeId::from_u128(number),
+            name: format!("n{number}"),
+            incarnation: Incarnation(1),
+            labels: BTreeMap::new(),
+            weight,
+            slots: 1,
+            backlog: 0,
+            load: 0,
+            connected: true,
+            draining: false,
+            excluded: false,
+            clock_off: false,
+            credit: 0,
+        };
+        Dwelling { node, alive: true }
+    }
+
+    fn jobs(count: u128) -> Vec<Homeless> {
+        let job = |n| Homeless { job: JobId::from_u128(n), select: Select::default(), placement: Placement::Weighted };
+        (1..=count).map(job).collect()
+    }
+
+    /// Carries moves out as the leader and the nodes do, until there are none. Says how many moves each pass had.
+    fn settle(jobs: &[Homeless], nodes: &[Dwelling], homes: &mut HashMap<JobId, Home>) -> Vec<usize> {
+        let mut passes = Vec::new();
+        for _ in 0..1000 {
+            let moves = plan(jobs, nodes, homes);
+            if moves.is_empty() {
+                return passes;
+            }
+            passes.push(moves.len());
+            for step in moves {
+                match step {
+                    Move::Assign { job, node } => {
+                        homes.insert(
+                            job,
+                            Home { node: Some(node), leaving: false, from_ms: 0, contested_from_ms: None },
+                        );
+                    }
+                    Move::Release { job } => {
+                        homes.insert(job, Home { node: None, leaving: false, from_ms: 0, contested_from_ms: None });
+                    }
+                }
+            }
+        }
+        panic!("it never settles: {passes:?}");
+    }
+
+    fn per_node(homes: &HashMap<JobId, Home>) -> BTreeMap<u128, usize> {
+        let mut counts = BTreeMap::new();
+        for node in homes.values().filter_map(|home| home.node) {
+            *counts.entry(node.as_u128()).or_default() += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn homes_are_shared_by_weight_and_balanced_within_one_after_a_node_joins() {
+        let jobs = jobs(100);
+        let mut homes = HashMap::new();
+        settle(&jobs, &[node(1, 1), node(2, 1)], &mut homes);
+        assert_eq!(per_node(&homes), BTreeMap::from([(1, 50), (2, 50)]));
+        let passes = settle(&jobs, &[node(1, 1), node(2, 1), node(3, 1)], &mut homes);
+        let counts = per_node(&homes);
+        assert!(counts.values().all(|count| (33..=34).contains(count)), "{counts:?}");
+        assert!(passes.iter().all(|moves| *moves <= 2 * BALANCING_MOVES_MAX), "a few at a time: {passes:?}");
+        let mut homes = HashMap::new();
+        settle(&jobs, &[node(1, 1), node(2, 3)], &mut homes);
+        assert_eq!(per_node(&homes), BTreeMap::from([(1, 25), (2, 75)]));
+    }
+
+    #[test]
+    fn a_dead_nodes_homes_are_given_away_and_nothing_else_moves() {
+        let jobs = jobs(9);
+        let mut homes = HashMap::new();
+        let mut nodes = [node(1, 1), node(2, 1), node(3, 1)];
+        settle(&jobs, &nodes, &mut homes);
+        let before = homes.clone();
+        nodes[2].alive = false;
+        settle(&jobs, &nodes, &mut homes);
+        let moved = |job: &&JobId| before[job].node != homes[job].node;
+        assert_eq!(homes.keys().filter(moved).count(), 3, "only what the dead node had");
+        assert!(homes.values().all(|home| home.node != Some(NodeId::from_u128(3))));
+    }
+
+    #[test]
+    fn a_home_that_lives_is_asked_before_it_is_moved() {
+        let jobs = jobs(1);
+        let mut nodes = [node(1, 1), node(2, 1)];
+        let job = jobs[0].job;
+        let here = Home { node: Some(NodeId::from_u128(1)), leaving: false, from_ms: 0, contested_from_ms: None };
+        let homes = HashMap::from([(job, here)]);
+        assert!(plan(&jobs, &nodes, &homes).is_empty());
+        nodes[0].node.draining = true;
+        assert_eq!(plan(&jobs, &nodes, &homes), [Move::Release { job }]);
+        let leaving = HashMap::from([(job, Home { leaving: true, ..here })]);
+        assert!(plan(&jobs, &nodes, &leaving).is_empty(), "until it has said that it let go");
+        nodes[0].alive = false;
+        assert_eq!(plan(&jobs, &nodes, &leaving), [Move::Assign { job, node: NodeId::from_u128(2) }]);
+        nodes[1].node.excluded = true;
+        assert!(plan(&jobs, &nodes, &leaving).is_empty(), "there is nobody");
+    }
+
+    #[test]
+    fn a_sticky_home_is_not_moved_for_balance() {
+        let mut jobs = jobs(8);
+        jobs.iter_mut().for_each(|job| job.placement = Placement::Sticky(crate::job::STICKY_DEFAULT));
+        let mut homes = HashMap::new();
+        settle(&jobs, &[node(1, 1)], &mut homes);
+        assert!(plan(&jobs, &[node(1, 1), node(2, 1)], &homes).is_empty());
+    }
+}
