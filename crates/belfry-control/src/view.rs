@@ -107,6 +107,18 @@ pub struct Outlook {
     /// Where a run of that instant would go if it were placed now, and why.
     pub node: Option<String>,
     pub decision: Decision,
+    pub fired_by: FiredBy,
+}
+
+/// Who starts a job at its instants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FiredBy {
+    /// The owner of its shard orders it.
+    Owner,
+    /// Each of these nodes, by itself.
+    Each(Vec<String>),
+    /// Its home, by itself. None: it has none at the moment.
+    Home(Option<String>),
 }
 
 /// What became of a request to kill a run.

@@ -7,10 +7,11 @@ use belfry_control::{Addresses, Control, ControlConfig, ControlError, Disagreeme
 use belfry_coord::observer::mark_lost;
 use belfry_coord::{Clock, Coordinator, Heartbeat, Life, Memory, SystemClock, keys};
 use belfry_core::cursor::Cursor;
-use belfry_core::job::{Action, Exec, JobDocument, Shell};
+use belfry_core::id::Slot;
+use belfry_core::job::{Action, Exec, JobDocument, RunOn, Shell};
 use belfry_core::job_table::{Firer, JobTable};
-use belfry_core::run::RunState;
-use belfry_core::{Job, JobId, NodeId, ServerId, Timestamp};
+use belfry_core::run::{Marks, RunState};
+use belfry_core::{Job, JobId, NodeId, RunId, ServerId, Timestamp};
 use belfry_proto::session::{self, FromAgent, ToAgent, to_agent};
 use belfry_sql::{Sqlite, SqliteOptions};
 use belfry_store::{Actor, Store};
@@ -400,6 +401,108 @@ async fn a_server_whose_clock_is_off_gives_its_shards_to_the_others() {
 #[test]
 fn planted_bugs_are_caught() {
     belfry_testkit::planted::are_caught_in("belfry-control/cluster");
+}
+
+/// What a node says of a run that it fired by itself.
+fn fired_alone(job: JobId, by: NodeId, planned: Timestamp, home_term: u64) -> session::Ended {
+    let run = RunId::of(job, planned, Slot::Node(by)).to_string();
+    session::Ended {
+        key: Some(session::RunKey { run, attempt: 1 }),
+        outcome: "succeeded".into(),
+        ended_at_ms: planned.as_millisecond() + 5,
+        started_at_ms: Some(planned.as_millisecond()),
+        local: Some(session::LocalRun {
+            job_id: job.to_string(),
+            namespace: "default".into(),
+            job: "alone".into(),
+            revision: 1,
+            planned_ms: planned.as_millisecond(),
+            claimed_at_ms: planned.as_millisecond() - 500,
+            fence: 1,
+            home_term,
+            cut_off: true,
+            incarnation: 1,
+        }),
+        ..Default::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_cannot_tell_of_runs_that_are_not_its_own() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut session = Session::open(&server);
+    session.hello(1).await;
+    let (job, at) = (JobId::from_u128(3), Timestamp::from_second(1_800_000_000).unwrap());
+    let of_another = fired_alone(job, NodeId::from_u128(5), at, 0);
+    session.say(of_another.clone()).await;
+    let own = fired_alone(job, node(), at, 0);
+    session.say(own.clone()).await;
+    let stored = session
+        .until(|message| match message {
+            to_agent::Message::Stored(stored) => Some(stored.keys),
+            _ => None,
+        })
+        .await;
+    assert_eq!(stored, [own.key.clone().unwrap()], "it is told that the store has its own, and only that");
+    let known = async |ended: &session::Ended| {
+        cluster.store.run(ended.key.as_ref().unwrap().run.parse().unwrap()).await.unwrap()
+    };
+    assert!(known(&of_another).await.is_none(), "a node told of another's run");
+    let run = known(&own).await.unwrap();
+    assert_eq!((run.state, run.node), (RunState::Succeeded, Some(node())));
+    assert_eq!(run.marks, Marks { local: true, cut_off: true, may_have_run_twice: false });
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_former_home_ran_after_it_was_held_dead_is_marked() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let (one, two) = (NodeId::from_u128(1), NodeId::from_u128(2));
+    let mut former = Session::open(&server);
+    former.hello_of(one, 1, vec![]).await;
+    let job = JobId::from_u128(3);
+    let mut document = JobDocument::new("alone", Action::Exec(Exec { argv: vec!["true".into()] }));
+    document.run_on = RunOn::Home;
+    document.schedule.0.push("@yearly".into());
+    cluster.store.create_job(document, job, SystemClock.now(), &Actor::new("test")).await.unwrap();
+    server.jobs_changed().await;
+    let own_jobs = |message: to_agent::Message| match message {
+        to_agent::Message::LocalJobs(jobs) => jobs.put.into_iter().next(),
+        _ => None,
+    };
+    let first = former.until(own_jobs).await;
+    assert_eq!(first.id, job.to_string());
+    // It falls silent for the servers; the other one is the home from then on.
+    let mut next = Session::open(&server);
+    next.hello_of(two, 1, vec![]).await;
+    let key = keys::node(one);
+    let seen = cluster.coordinator.get(&key).await.unwrap().unwrap();
+    mark_lost(&*cluster.coordinator, &key, seen.version).await.unwrap();
+    let second = next.until(own_jobs).await;
+    assert!(second.home_term > first.home_term, "a term grows from home to home");
+    let after_the_move = SystemClock.now().round(jiff::Unit::Millisecond).unwrap();
+    let late = fired_alone(job, one, after_the_move, first.home_term);
+    let mut again = Session::open(&server);
+    again.hello_of(one, 2, vec![]).await;
+    again.say(late.clone()).await;
+    let own = fired_alone(job, two, after_the_move, second.home_term);
+    next.say(own.clone()).await;
+    for (ended, twice) in [(late, true), (own, false)] {
+        let id = ended.key.unwrap().run.parse().unwrap();
+        let waited = async {
+            loop {
+                if let Some(run) = cluster.store.run(id).await.unwrap() {
+                    return run;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let run = tokio::time::timeout(Duration::from_secs(30), waited).await.expect("it is recorded");
+        assert_eq!(run.marks.may_have_run_twice, twice, "{run:?}");
+    }
+    server.stop().await;
 }
 
 #[test]

@@ -119,7 +119,8 @@ impl Session {
 
     async fn start(&self, key: &RunKey) {
         self.say(session::Taken { key: Some(key.clone()), refused: String::new(), ..Default::default() }).await;
-        self.say(session::Started { key: Some(key.clone()), at_ms: SystemClock.now().as_millisecond(), local: None }).await;
+        self.say(session::Started { key: Some(key.clone()), at_ms: SystemClock.now().as_millisecond(), local: None })
+            .await;
     }
 
     async fn end(&self, key: &RunKey, outcome: &str, code: i32) {

@@ -3,12 +3,13 @@
 use belfry_core::cursor::Cursor;
 use belfry_core::due;
 use belfry_core::id::Slot;
-use belfry_core::place::Asked;
+use belfry_core::job::RunOn;
+use belfry_core::place::{Asked, why_not_selected};
 use belfry_core::{JobId, RunId, Timestamp};
 
 use super::{Shard, Stage};
 use crate::error::ControlError;
-use crate::view::Outlook;
+use crate::view::{FiredBy, Outlook};
 
 /// People want to know of each node; beyond so many a reason, counts must do.
 const NODES_NAMED_MAX: usize = 50;
@@ -52,6 +53,18 @@ impl Shard {
             last: self.last_nodes.get(&job).copied(),
             named_max: NODES_NAMED_MAX,
         });
-        Ok(Some(Outlook { passed, missed, going, waiting, node, decision }))
+        let fired_by = match slot.run_on {
+            RunOn::One => FiredBy::Owner,
+            RunOn::Each => {
+                let fit = self.context.nodes.candidates().into_iter();
+                let fit = fit.filter(|node| why_not_selected(&document.select, node).is_none());
+                FiredBy::Each(fit.map(|node| node.name).take(NODES_NAMED_MAX).collect())
+            }
+            RunOn::Home => {
+                let home = self.context.homes.get(job).and_then(|(home, _)| home.node);
+                FiredBy::Home(home.map(|node| self.context.nodes.name(node).unwrap_or_else(|| node.to_string())))
+            }
+        };
+        Ok(Some(Outlook { passed, missed, going, waiting, node, decision, fired_by }))
     }
 }

@@ -1,6 +1,6 @@
 //! An explanation in plain sentences, from facts alone.
 
-use belfry_control::Outlook;
+use belfry_control::{FiredBy, Outlook};
 use belfry_core::due::{Due, ON_TIME_MS};
 use belfry_core::explain::Standing;
 use belfry_core::job::Overlap;
@@ -124,12 +124,23 @@ fn about_run(run: &Run) -> Vec<String> {
             said.extend(why_not(decision));
         }
         (Some(decision), _) => said.push(format!("When it was last tried, {}.", decision.why_nowhere())),
+        (None, Some(node)) if run.marks.local => said.push(by_itself(run, node)),
         (None, Some(node)) => {
             said.push(format!("It went to {node}; why is not known any more, because another server took it over."));
         }
         (None, None) => {}
     }
     said
+}
+
+fn by_itself(run: &Run, node: &str) -> String {
+    let contact = if run.marks.cut_off { ", without contact to the servers" } else { "" };
+    let twice = if run.marks.may_have_run_twice {
+        "; the job's home had moved by then, so its new home may have run the same fire"
+    } else {
+        ""
+    };
+    format!("{node} fired it by itself, from its own copy of the job{contact}{twice}.")
 }
 
 fn steps(run: &Run) -> String {
@@ -194,6 +205,14 @@ fn about_absence(facts: &Facts, held: &Held) -> Vec<String> {
             ];
         }
     };
+    if let Some(who) = who_fires(outlook) {
+        let then = if is_to_come {
+            "It is still to come."
+        } else {
+            "No run of it has come in. A node that is cut off tells what it ran when it is back."
+        };
+        return vec![then.to_owned(), who];
+    }
     if is_to_come {
         let mut said = vec!["It is still to come; what follows is how things stand now.".to_owned()];
         said.extend(about_overlap(outlook, held.revision.document.overlap));
@@ -212,6 +231,22 @@ fn about_absence(facts: &Facts, held: &Held) -> Vec<String> {
                 .to_owned(),
         ],
         None => vec!["The job's owner is about to claim it.".to_owned()],
+    }
+}
+
+/// None: the owner of the job's shard.
+fn who_fires(outlook: &Outlook) -> Option<String> {
+    match &outlook.fired_by {
+        FiredBy::Owner => None,
+        FiredBy::Each(nodes) if nodes.is_empty() => {
+            Some(format!("No node is meant to fire it: {}.", outlook.decision.why_nowhere()))
+        }
+        FiredBy::Each(nodes) => Some(format!("Each of these nodes fires it by itself: {}.", nodes.join(", "))),
+        FiredBy::Home(Some(node)) => Some(format!("{node} is its home and fires it by itself.")),
+        FiredBy::Home(None) => Some(format!(
+            "It has no home at the moment, and nobody fires it until a node can be one: {}.",
+            outlook.decision.why_nowhere()
+        )),
     }
 }
 
