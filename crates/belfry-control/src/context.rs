@@ -10,7 +10,7 @@ use belfry_core::run::Run;
 use belfry_core::{RunId, ServerId, ShardId, Timestamp};
 use belfry_store::Store;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::gateway::Sessions;
 use crate::heartbeats::Carrier;
@@ -81,6 +81,7 @@ pub struct Context {
     pub homes: Homes,
     pub tasks: Tasks,
     pub late_results: Arc<Semaphore>,
+    pub wall: WallClock,
     pub leader: AtomicBool,
     pub coordinator_health: HealthMark,
     pub store_health: HealthMark,
@@ -95,12 +96,72 @@ impl Context {
 
     /// By how much this server's clock is off those of its agents, if it is off too far to fire anything.
     pub fn own_clock_off_ms(&self) -> Option<i64> {
-        let off = belfry_core::skew::own_offset_ms(self.nodes.clock_offsets_ms());
-        Some(off).filter(|off| off.unsigned_abs() > self.config.max_clock_skew.as_millis() as u64)
+        let offsets = self.nodes.clock_offsets_ms();
+        let off = if self.wall.lock().doubted {
+            belfry_core::skew::others_offset_ms(offsets).map(|others| -others)
+        } else {
+            Some(belfry_core::skew::own_offset_ms(offsets))
+        };
+        off.filter(|off| off.unsigned_abs() > self.config.max_clock_skew.as_millis() as u64)
+    }
+
+    /// Whether this reading of the wall clock may be acted upon. A clock that steps is not believed, from the very first reading after it,
+    /// until agents whose clocks were asked for since then agree with it: an hour ahead would pass over an hour of fires for ever.
+    pub fn trusts(&self, now: Timestamp) -> bool {
+        let skew_ms = self.config.max_clock_skew.as_millis() as i64;
+        let since_boot_ms = self.clock.boottime().as_millis() as i64;
+        let mut wall = self.wall.lock();
+        let step_ms = now.as_millisecond() - since_boot_ms - wall.booted_at_ms;
+        wall.booted_at_ms += step_ms;
+        if step_ms.abs() > skew_ms {
+            tracing::warn!(
+                "the wall clock of this server stepped by {step_ms} ms; it fires nothing until its agents agree with it"
+            );
+            wall.doubted = true;
+            self.nodes.forget_clocks();
+            self.wall.doubts.send_modify(|count| *count += 1);
+        } else if wall.doubted
+            && belfry_core::skew::others_offset_ms(self.nodes.clock_offsets_ms())
+                .is_some_and(|off| off.abs() <= skew_ms)
+        {
+            tracing::info!("the agents agree with the clock of this server; it fires again");
+            wall.doubted = false;
+        }
+        !wall.doubted
     }
 
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// The wall clock beside one that never steps.
+#[derive(Debug)]
+pub struct WallClock {
+    state: Mutex<WallState>,
+    /// Counts the steps; whoever can ask others for the time does so at each.
+    doubts: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct WallState {
+    /// By this reading; a step changes it.
+    booted_at_ms: i64,
+    doubted: bool,
+}
+
+impl WallClock {
+    pub fn new(clock: &dyn Clock) -> Self {
+        let booted_at_ms = clock.now().as_millisecond() - clock.boottime().as_millis() as i64;
+        Self { state: Mutex::new(WallState { booted_at_ms, doubted: false }), doubts: watch::Sender::new(0) }
+    }
+
+    pub fn doubts(&self) -> watch::Receiver<u64> {
+        self.doubts.subscribe()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, WallState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

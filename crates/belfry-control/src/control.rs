@@ -11,7 +11,7 @@ use belfry_store::{JobRef, RunFilter, Store};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::context::{Context, ControlConfig, HealthMark, OpenRuns, Shards};
+use crate::context::{Context, ControlConfig, HealthMark, OpenRuns, Shards, WallClock};
 use crate::error::ControlError;
 use crate::feed::{self, Feed};
 use crate::gateway::{self, Door, Sessions};
@@ -87,7 +87,6 @@ impl Control {
             server,
             started_at: clock.now(),
             coordinator,
-            clock,
             nodes: Nodes::default(),
             sessions: Sessions::default(),
             credentials: Credentials::default(),
@@ -100,11 +99,13 @@ impl Control {
             homes: Default::default(),
             tasks,
             late_results: Arc::new(Semaphore::new(gateway::LATE_RESULTS_MAX)),
+            wall: WallClock::new(&*clock),
             leader: AtomicBool::new(false),
             coordinator_health: HealthMark::new("coordinator"),
             store_health: HealthMark::new("store"),
             stopping: AtomicBool::new(false),
             store,
+            clock,
         });
         context.nodes.known(context.store.list_nodes().await.map_err(StartError::Store)?);
         context.credentials.are(context.store.list_credentials().await.map_err(StartError::Store)?);

@@ -323,6 +323,7 @@ impl Conversation<'_> {
     /// None: the stream has ended.
     async fn until_hello(&mut self, incoming: &mut (impl Incoming<Item = FromAgent> + Unpin)) -> Option<Hello> {
         let mut ask_clock = tokio::time::interval(CLOCK_ASKED_EVERY);
+        let mut doubts = self.context.wall.doubts();
         loop {
             tokio::select! {
                 message = incoming.next() => match message?.message? {
@@ -330,6 +331,7 @@ impl Conversation<'_> {
                     message => self.hear(message).await,
                 },
                 _ = ask_clock.tick() => self.ask_clock(),
+                Ok(()) = doubts.changed() => self.ask_clock(),
             }
         }
     }

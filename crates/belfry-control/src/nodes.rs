@@ -113,6 +113,14 @@ impl Nodes {
         });
     }
 
+    /// What was measured says nothing any more: this server's own clock is in doubt.
+    pub fn forget_clocks(&self) {
+        for node in self.lock().iter_mut() {
+            node.clock_offset_ms = None;
+            node.candidate.clock_off = false;
+        }
+    }
+
     /// Of the connected ones, against this server's clock.
     pub fn clock_offsets_ms(&self) -> Vec<i64> {
         let board = self.lock();

@@ -1,6 +1,7 @@
 //! Several servers on one coordinator and one store, with agents whose every word the test says.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use belfry_control::{Addresses, Control, ControlConfig, ControlError, Disagreement, ManualRun, StartError};
@@ -8,13 +9,13 @@ use belfry_coord::observer::mark_lost;
 use belfry_coord::{Clock, Coordinator, Heartbeat, Life, Memory, SystemClock, keys};
 use belfry_core::cursor::Cursor;
 use belfry_core::id::Slot;
-use belfry_core::job::{Action, Exec, JobDocument, RunOn, Shell};
+use belfry_core::job::{Action, Exec, JobDocument, Overlap, RunOn, Shell};
 use belfry_core::job_table::{Firer, JobTable};
 use belfry_core::run::{Marks, RunState};
 use belfry_core::{Job, JobId, NodeId, RunId, ServerId, Timestamp};
 use belfry_proto::session::{self, FromAgent, ToAgent, to_agent};
 use belfry_sql::{Sqlite, SqliteOptions};
-use belfry_store::{Actor, Store};
+use belfry_store::{Actor, RunFilter, Store};
 use tokio::sync::mpsc;
 
 const TTL: Duration = Duration::from_secs(4);
@@ -396,6 +397,79 @@ async fn a_server_whose_clock_is_off_gives_its_shards_to_the_others() {
     until(|| shards(&right) == 16 && shards(&wrong) == 0 && right.cluster().leader).await;
     let told = right.cluster().servers.into_iter().find_map(|server| server.clock_off_ms).expect("it is told");
     assert!((told - 3_600_000).abs() < 10_000, "{told}");
+}
+
+/// Right until it is stepped.
+#[derive(Clone, Default)]
+struct Stepped(Arc<AtomicI64>);
+
+impl Clock for Stepped {
+    fn now(&self) -> Timestamp {
+        SystemClock.now() + jiff::SignedDuration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+
+    fn boottime(&self) -> Duration {
+        SystemClock.boottime()
+    }
+}
+
+/// Tells the right time whenever it is asked, until something is true; when the runs that were ordered meanwhile were planned.
+async fn ordered_until(session: &mut Session, fact: impl Fn(&[i64]) -> bool) -> Vec<i64> {
+    let mut planned = Vec::new();
+    let waited = async {
+        while !fact(&planned) {
+            let Ok(told) = tokio::time::timeout(Duration::from_millis(50), session.told.recv()).await else { continue };
+            match told.expect("the session lives").message.expect("a message") {
+                to_agent::Message::Clock(question) => {
+                    let now_ms = SystemClock.now().as_millisecond();
+                    session.say(session::ClockAnswer { token: question.token, now_ms }).await;
+                }
+                to_agent::Message::Dispatch(order) => planned.push(order.planned_ms),
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it comes true within a minute");
+    planned
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_steps_ahead_passes_over_no_fire() {
+    let cluster = Cluster::new().await;
+    let clock = Stepped::default();
+    let server = cluster.start_with("a", &cluster.store, TTL, Arc::new(clock.clone())).await.expect("a server");
+    let mut session = Session::open(&server);
+    session.hello(1).await;
+    let job = JobId::from_u128(3);
+    let mut document = JobDocument::new("often", Action::Exec(Exec { argv: vec!["true".into()] }));
+    document.overlap = Overlap::Allow;
+    document.schedule.0.push("* * * * * *".into());
+    cluster.store.create_job(document, job, SystemClock.now(), &Actor::new("test")).await.unwrap();
+    server.jobs_changed().await;
+    let mut planned = ordered_until(&mut session, |planned| planned.len() > 1).await;
+    clock.0.store(3600, Ordering::Relaxed);
+    // With a single agent: its word is enough, since this clock was seen to step.
+    let gave_up = || server.cluster().shards.is_empty();
+    planned.extend(ordered_until(&mut session, |_| gave_up()).await);
+    clock.0.store(0, Ordering::Relaxed);
+    planned.extend(ordered_until(&mut session, |planned| planned.len() > 3).await);
+    let ahead = planned.iter().filter(|at| **at > SystemClock.now().as_millisecond() + 2_000).count();
+    assert_eq!(ahead, 0, "{planned:?}");
+    // What was due while it stood in doubt is caught up with, or skipped by the job's rule: every second has its order or its record.
+    let (first, last) = (planned[0], *planned.last().unwrap());
+    for _ in 0..20 {
+        let filter = RunFilter { limit: 500, ..RunFilter::default() };
+        let recorded = cluster.store.list_runs(&filter).await.unwrap().items;
+        let an_hour_ahead = SystemClock.now() + jiff::SignedDuration::from_secs(60);
+        let far: Vec<_> = recorded.iter().filter(|run| run.planned > an_hour_ahead).collect();
+        assert!(far.is_empty(), "fires of the hour ahead were decided: {far:?}");
+        let known = |at: i64| planned.contains(&at) || recorded.iter().any(|run| run.planned.as_millisecond() == at);
+        if (first..last).step_by(1000).all(known) {
+            return;
+        }
+        planned.extend(ordered_until(&mut session, |planned| !planned.is_empty()).await);
+    }
+    panic!("not every fire between {first} and {last} is known: {planned:?}");
 }
 
 #[test]

@@ -10,9 +10,31 @@ pub fn own_offset_ms(others: impl IntoIterator<Item = i64>) -> i64 {
     -middles.into_iter().min_by_key(|offset| offset.abs()).unwrap_or(0)
 }
 
+/// How far the others are off one's own clock, after that was seen to step: its own word counts for nothing then, so a single other is
+/// enough. None: there is nobody to ask.
+pub fn others_offset_ms(others: impl IntoIterator<Item = i64>) -> Option<i64> {
+    let mut all: Vec<i64> = others.into_iter().collect();
+    all.sort_unstable();
+    let middles = [*all.get(all.len().checked_sub(1)? / 2)?, *all.get(all.len() / 2)?];
+    middles.into_iter().min_by_key(|offset| offset.abs())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_step_the_others_decide() {
+        for (others, offset) in [
+            (vec![], None),
+            (vec![-3_600_000], Some(-3_600_000)),
+            (vec![7], Some(7)),
+            (vec![-3_600_000, 3], Some(3)),
+            (vec![-3_600_000, -3_600_001, 3], Some(-3_600_000)),
+        ] {
+            assert_eq!(others_offset_ms(others.clone()), offset, "{others:?}");
+        }
+    }
 
     #[test]
     fn the_one_that_differs_from_most_is_wrong() {

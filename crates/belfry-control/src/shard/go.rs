@@ -232,6 +232,9 @@ impl Shard {
     /// Runs without a node are tried again until `misfire.within` after their instant.
     pub(super) fn try_homeless(&mut self) {
         let now = self.context.now();
+        if !self.context.trusts(now) {
+            return;
+        }
         for id in self.homeless.clone() {
             let Some(open) = self.open.get(&id) else {
                 self.homeless.remove(&id);

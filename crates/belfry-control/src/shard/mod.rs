@@ -40,6 +40,8 @@ pub(crate) use retry::Found;
 const INBOX_MAX: usize = 4096;
 /// The end of a run that an agent told another server is found after this.
 const LOOK_INTO_STORE_EVERY: Duration = Duration::from_secs(5);
+/// Between two looks whether the clock of this server is right again.
+const SLEEP_IN_DOUBT: Duration = Duration::from_millis(100);
 /// No sleep is longer: a step of the wall clock is noticed within this.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -310,10 +312,13 @@ impl Shard {
     /// What time has brought about.
     fn look(&mut self) {
         let now = self.context.now();
-        if self.loaded && !self.releasing && !self.context.is_stopping() {
+        let trusted = self.context.trusts(now);
+        if self.loaded && !self.releasing && !self.context.is_stopping() && trusted {
             self.claim_due(now);
         }
-        self.judge_due(now);
+        if trusted {
+            self.judge_due(now);
+        }
         self.tell_local();
         if now >= self.look_again_at {
             self.look_again_at = next_look(now);
@@ -329,6 +334,9 @@ impl Shard {
     fn sleep_for(&mut self) -> Duration {
         let now = self.context.now();
         let mut until = self.look_again_at;
+        if !self.context.trusts(now) {
+            return SLEEP_IN_DOUBT;
+        }
         if self.loaded && !self.releasing && !self.context.is_stopping() && self.may_claim_more() {
             until = self.jobs.peek().map_or(until, |(at, _)| until.min(claim::wake_for(at)));
         }
