@@ -11,6 +11,7 @@ mod chaos;
 mod json;
 mod sim;
 mod steps;
+mod suites;
 mod table;
 mod tools;
 mod up;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::suites;
 use crate::table::Table;
 use crate::tools;
 use crate::workspace::{cargo, locked};
@@ -14,20 +15,21 @@ pub enum Lints {
 
 const FORMAT: &[&str] = &["fmt", "--all", "--check"];
 const CLIPPY: &[&str] = &["clippy", "--workspace", "--all-targets"];
-const BUILD: &[&str] = &["test", "--workspace", "--no-run"];
-const TEST: &[&str] = &["test", "--workspace", "--no-fail-fast"];
 
 pub fn test(lints: Lints) -> anyhow::Result<bool> {
     let mut steps = Steps::default();
     steps.run("tools", tools_are_there);
     steps.cargo("format", FORMAT, &[]);
     // The tests are built before the lints are checked: who waits for a failing test should not wait for clippy first.
-    let built = steps.cargo("build tests", BUILD, locked());
-    if built {
-        steps.cargo("run tests", TEST, locked());
-    } else {
-        steps.skip("run tests");
-    }
+    let mut suites = None;
+    steps.run("build tests", || {
+        suites = suites::build();
+        suites.is_some()
+    });
+    match suites {
+        Some(suites) => steps.run("run tests", || suites.run()),
+        None => steps.skip("run tests"),
+    };
     if lints == Lints::Checked {
         steps.clippy();
     }
@@ -91,8 +93,9 @@ impl Steps {
         self.cargo("lints", CLIPPY, &more)
     }
 
-    fn skip(&mut self, name: &'static str) {
+    fn skip(&mut self, name: &'static str) -> bool {
         self.0.push(Step { name, took: Duration::ZERO, end: End::Skipped });
+        false
     }
 
     /// True when nothing failed.

@@ -26,6 +26,7 @@ use crate::tasks::Tasks;
 use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook};
 use crate::{grpc, heartbeats, homes, leader, meta};
 
+const WARNING_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Of one job that nodes fired by themselves, in one request.
 const LOCAL_KILLS_MAX: usize = 1000;
 
@@ -210,6 +211,12 @@ impl Control {
             coordinator: self.context.coordinator_health.get(),
             store: self.context.store_health.get(),
         }
+    }
+
+    /// What the coordinator's keeper should see to. None also when it does not answer, which [`Control::cluster`] tells.
+    pub async fn coordinator_warning(&self) -> Option<String> {
+        let asked = tokio::time::timeout(WARNING_PATIENCE, self.context.coordinator.warning()).await;
+        asked.ok()?.ok().flatten()
     }
 
     /// After the store took an edit of jobs: the shards of this server know it when this answers, other servers hear of it.

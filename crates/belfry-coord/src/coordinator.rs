@@ -47,6 +47,11 @@ pub trait Coordinator: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What whoever keeps it should see to before it becomes a failure, in a sentence.
+    async fn warning(&self) -> Result<Option<String>, CoordError> {
+        Ok(None)
+    }
+
     /// True only when a lock of the operating system proves that no other process can use this coordinator. Every owner of
     /// a former process is then dead by proof, and there is no TTL to wait for.
     fn sole_user(&self) -> bool {

@@ -37,10 +37,13 @@ pub struct EtcdCoordinator {
     touched: String,
     /// None: nothing was compacted by this process yet.
     tidied: Mutex<Option<Tidied>>,
+    /// What etcd was started with, as the URL says.
+    configured_quota: Option<u64>,
 }
 
 impl EtcdCoordinator {
-    /// `etcd://[user:password@]h1:2379,h2:2379/prefix`; with TLS `etcds://` or `?tls=true`, and `ca`, `cert`, `key` as files.
+    /// `etcd://[user:password@]h1:2379,h2:2379/prefix`; with TLS `etcds://` or `?tls=true`, and `ca`, `cert`, `key` as files; `quota` as etcd was
+    /// started with, which versions before 3.6 do not tell.
     /// Makes one request, so that wrong addresses and rights are known now.
     pub async fn connect(url: &str) -> Result<Self, CoordError> {
         let address = address::read(url).await?;
@@ -49,6 +52,7 @@ impl EtcdCoordinator {
             keys: format!("/{}/k/", address.prefix),
             touched: format!("/{}/touched", address.prefix),
             tidied: Mutex::new(None),
+            configured_quota: address.quota_bytes,
         };
         coordinator.get("meta").await?;
         Ok(coordinator)
@@ -159,6 +163,10 @@ impl Coordinator for EtcdCoordinator {
 
     async fn tidy(&self) -> Result<(), CoordError> {
         self.keep_small().await
+    }
+
+    async fn warning(&self) -> Result<Option<String>, CoordError> {
+        Ok(self.quota().await?.warning(self.configured_quota))
     }
 }
 

@@ -87,7 +87,7 @@ impl Cluster {
 }
 
 /// The whole story on one pair of backends.
-async fn two_servers_are_one(store: &str, coordinator: Option<&str>) {
+async fn two_servers_are_one(store: &str, coordinator: Option<&str>, leaves_nothing_that_expires: impl AsyncFn()) {
     let mut cluster = Cluster::start(store, coordinator).await;
     until("the shards are shared evenly", async || {
         (cluster.shards_of(0).await == 8 && cluster.shards_of(1).await == 8).then_some(())
@@ -132,6 +132,7 @@ async fn two_servers_are_one(store: &str, coordinator: Option<&str>) {
     for n in 0..JOBS {
         no_fire_twice_and_each_in_one_record(&cluster, &client, &witness, &format!("j{n:02}")).await;
     }
+    leaves_nothing_that_expires().await;
     cluster.stop().await;
 }
 
@@ -174,31 +175,39 @@ async fn no_fire_twice_and_each_in_one_record(cluster: &Cluster, client: &Client
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_one_sqlite_file() {
-    two_servers_are_one("sqlite:FOLDER/shared.db", None).await;
+    two_servers_are_one("sqlite:FOLDER/shared.db", None, async || {}).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_postgresql() {
     let postgres = Postgres::start();
-    two_servers_are_one(&postgres.fresh_database(), None).await;
+    two_servers_are_one(&postgres.fresh_database(), None, async || {}).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_mariadb() {
     let mariadb = MariaDb::start();
-    two_servers_are_one(&mariadb.fresh_database(), None).await;
+    two_servers_are_one(&mariadb.fresh_database(), None, async || {}).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_postgresql_with_etcd() {
     let (postgres, etcd) = (Postgres::start(), Etcd::start(1));
-    two_servers_are_one(&postgres.fresh_database(), Some(&etcd.url())).await;
+    // Counted by etcd itself since it was started.
+    let no_lease = async || {
+        let metrics =
+            reqwest::get(format!("http://{}/metrics", etcd.endpoints()[0])).await.unwrap().text().await.unwrap();
+        let granted = metrics.lines().find_map(|line| line.strip_prefix("etcd_debugging_lease_granted_total "));
+        assert_eq!(granted, Some("0"), "leases were taken");
+    };
+    two_servers_are_one(&postgres.fresh_database(), Some(&etcd.url()), no_lease).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_mariadb_with_zookeeper() {
     let (mariadb, zookeeper) = (MariaDb::start(), ZooKeeper::start(1));
-    two_servers_are_one(&mariadb.fresh_database(), Some(&zookeeper.url())).await;
+    let no_ephemeral = async || assert_eq!(zookeeper.ephemerals(), 0, "ephemeral nodes were made");
+    two_servers_are_one(&mariadb.fresh_database(), Some(&zookeeper.url()), no_ephemeral).await;
 }
 
 /// What it cannot do is said before anything is started.

@@ -28,6 +28,8 @@ pub struct ClusterAnswer {
     jobs: u64,
     open_runs: u64,
     coordinator: HealthView,
+    /// What whoever keeps the coordinator should see to before it fails.
+    coordinator_warning: Option<String>,
     store: HealthView,
     /// The servers that live, as the one that answers sees them.
     servers: Vec<ServerAnswer>,
@@ -87,6 +89,7 @@ pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
         jobs,
         open_runs,
         coordinator: coordinator.into(),
+        coordinator_warning: state.control.coordinator_warning().await,
         store: store.into(),
         servers: servers
             .into_iter()

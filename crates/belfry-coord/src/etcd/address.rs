@@ -1,19 +1,23 @@
 //! What the URL of an etcd says: which members, where our keys lie, who we are, and how to be sure whom we talk to.
 
+use belfry_core::units::Size;
 use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 
 use crate::CoordError;
 use crate::url::{ServiceUrl, Wrong};
 
-const LOOKS_LIKE: &str = "etcd://[user:password@]h1:2379,h2:2379/prefix[?tls=true&ca=FILE&cert=FILE&key=FILE]";
+const LOOKS_LIKE: &str =
+    "etcd://[user:password@]h1:2379,h2:2379/prefix[?tls=true&ca=FILE&cert=FILE&key=FILE&quota=2GiB]";
 const DEFAULT_PORT: u16 = 2379;
 const DEFAULT_PREFIX: &str = "belfry";
-const PARAMETERS: &[&str] = &["tls", "ca", "cert", "key"];
+const PARAMETERS: &[&str] = &["tls", "ca", "cert", "key", "quota"];
 
 pub(super) struct Address {
     pub(super) hosts: Vec<String>,
     pub(super) prefix: String,
     pub(super) options: ConnectOptions,
+    /// What etcd was started with; versions before 3.6 do not tell.
+    pub(super) quota_bytes: Option<u64>,
 }
 
 /// Reads the files that it names too.
@@ -25,11 +29,13 @@ pub(super) async fn read(url: &str) -> Result<Address, CoordError> {
         if wants_tls(&url)? {
             options = options.with_tls(tls(&url).await?);
         }
+        let quota = url.parameter("quota").map(|text| Size::parse(text).map(Size::bytes));
+        let quota_bytes = quota.transpose().map_err(|wrong| format!("has a `quota` that is no size: {wrong}"))?;
         if let Some(login) = url.login {
             options = options.with_user(login.user, login.password);
         }
         let prefix = if url.path.is_empty() { DEFAULT_PREFIX.to_owned() } else { url.path };
-        Ok(Address { hosts: url.hosts, prefix, options })
+        Ok(Address { hosts: url.hosts, prefix, options, quota_bytes })
     };
     read.await.map_err(|wrong: Wrong| CoordError::Broken(format!("its URL {wrong}; it looks like {LOOKS_LIKE}")))
 }
@@ -48,7 +54,7 @@ fn wants_tls(url: &ServiceUrl) -> Result<bool, Wrong> {
         Some("false") => return Err("has tls=false with the scheme etcds".into()),
         Some(_) => return Err("has a `tls` that is neither true nor false".into()),
     };
-    match PARAMETERS[1..].iter().find(|name| url.parameter(name).is_some()) {
+    match ["ca", "cert", "key"].iter().find(|name| url.parameter(name).is_some()) {
         Some(name) if !wanted => Err(format!("has `{name}` without tls=true")),
         _ => Ok(wanted),
     }

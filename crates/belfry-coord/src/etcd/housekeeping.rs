@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use belfry_core::units::Size;
 use etcd_client::{CompactionOptions, GetOptions, StatusResponse};
 use tokio::time::Instant;
 
@@ -31,6 +32,23 @@ impl Quota {
     /// What it tells, else what the caller knows of its settings, else etcd's default.
     pub fn limit_bytes(&self, configured: Option<u64>) -> u64 {
         self.quota_bytes.or(configured).unwrap_or(QUOTA_BYTES_DEFAULT)
+    }
+
+    /// From half of the quota on.
+    pub(super) fn warning(&self, configured: Option<u64>) -> Option<String> {
+        let limit = self.limit_bytes(configured);
+        let (file, used) = (Size::from_bytes(self.file_bytes), Size::from_bytes(self.used_bytes));
+        let what = match () {
+            () if self.alarm => {
+                "refuses writes: its quota was used up; compact and defragment it, or raise the quota, then `etcdctl alarm disarm`"
+            }
+            () if self.file_bytes <= limit / 2 => return None,
+            () if self.used_bytes < self.file_bytes / 2 => {
+                "is past half of its quota, and mostly holes: run `etcdctl defrag` on each member"
+            }
+            () => "is past half of its quota: see what else writes to it, or raise the quota",
+        };
+        Some(format!("etcd {what} ({file} on disk, {used} in use, quota {})", Size::from_bytes(limit)))
     }
 
     /// Most of the file is holes, and the file is past half of the quota.
@@ -132,5 +150,22 @@ fn told_by(status: &StatusResponse) -> Quota {
         file_bytes: bytes(status.db_size()),
         quota_bytes: Some(bytes(status.db_size_quota())).filter(|bytes| *bytes > 0),
         alarm: status.errors().iter().any(|error| error.contains("NOSPACE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_quota_is_worth_a_word() {
+        let mib = |count: u64| count << 20;
+        let full = |file, used, alarm| Quota { used_bytes: mib(used), file_bytes: mib(file), quota_bytes: None, alarm };
+        let said = |quota: Quota, configured| quota.warning(configured).unwrap_or_default();
+        assert_eq!(said(full(31, 31, false), Some(mib(64))), "");
+        assert!(said(full(33, 33, false), Some(mib(64))).contains("past half of its quota: see what else"));
+        assert!(said(full(33, 3, false), Some(mib(64))).contains("etcdctl defrag"));
+        assert!(said(full(1, 1, true), None).contains("alarm disarm"));
+        assert_eq!(said(full(1000, 1000, false), None), "", "of the 2 GiB that etcd has when it is not told");
     }
 }

@@ -91,6 +91,13 @@ impl ZooKeeper {
         };
         self.members.iter().position(leads)
     }
+
+    /// How many ephemeral nodes there are, as the first member says.
+    pub fn ephemerals(&self) -> u32 {
+        let said = ask(&self.members[0].ports.client.address(), b"mntr").expect("the first member answers");
+        let count = said.lines().find_map(|line| line.strip_prefix("zk_ephemerals_count"));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or_else(|| panic!("no count of ephemerals in: {said}"))
+    }
 }
 
 impl Member {
@@ -160,10 +167,14 @@ fn class_path() -> String {
 
 /// Tells its mode only while it serves.
 fn status(address: &str) -> Result<String, String> {
+    ask(address, b"srvr")
+}
+
+fn ask(address: &str, word: &[u8]) -> Result<String, String> {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(ASK_TIMEOUT))?;
-        stream.write_all(b"srvr")?;
+        stream.write_all(word)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)

@@ -142,6 +142,9 @@ fn look_at_cluster(cluster: &Value, findings: &mut Findings) {
             findings.add(part, Verdict::Wrong, format!("away since {since}: {message}"));
         }
     }
+    if let Some(warning) = cluster["coordinator_warning"].as_str() {
+        findings.add("coordinator", Verdict::Warning, warning);
+    }
     for server in cluster["servers"].as_array().into_iter().flatten() {
         if let Some(ms) = server["clock_off_ms"].as_i64() {
             let api = server["api"].as_str().unwrap_or("?");
