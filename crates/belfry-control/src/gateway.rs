@@ -215,6 +215,7 @@ async fn welcome(
         runs_as: hello.runs_as.clone(),
         slots: hello.slots,
         live: hello.live.unwrap_or(hello.running.len() as u32),
+        spool_full: hello.spool_full,
         running: report.running.iter().map(|(run, _)| *run).collect(),
         at: context.now(),
     });
@@ -362,7 +363,13 @@ impl Conversation<'_> {
             from_agent::Message::Output(chunk) => self.output(chunk),
             from_agent::Message::Ended(ended) => self.ended(ended).await,
             from_agent::Message::Clock(answer) => self.clock_answered(&answer),
-            from_agent::Message::Load(load) => self.context.nodes.told_load(self.report.node, load.live),
+            from_agent::Message::Load(load) => {
+                if self.context.nodes.told_load(self.report.node, load.live, load.spool_full) {
+                    for (_, inbox) in self.context.shards.all() {
+                        let _ = inbox.send(ShardMessage::NodesChanged).await;
+                    }
+                }
+            }
         }
     }
 

@@ -20,6 +20,8 @@ pub struct NodeView {
     pub load: u32,
     pub draining: bool,
     pub excluded: bool,
+    /// It takes no work until the servers have stored what waits on its disk.
+    pub spool_full: bool,
     pub connected: bool,
     pub incarnation: Incarnation,
     pub connected_since: Option<Timestamp>,
@@ -28,6 +30,12 @@ pub struct NodeView {
     pub clock_offset_ms: Option<i64>,
     /// The user that jobs without `as` run as.
     pub runs_as: String,
+}
+
+impl NodeView {
+    pub fn takes_work(&self) -> bool {
+        self.connected && !self.draining && !self.excluded && !self.spool_full
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]

@@ -12,6 +12,7 @@ use super::past::{Known, Refusal};
 use super::{Act, Desk, KillOrder, Live, LiveState, SessionId};
 use crate::clock::Moment;
 use crate::key::Key;
+use crate::spool::Space;
 
 pub(super) const LOST_CONTACT: &str = "lost contact with the servers before its start";
 
@@ -39,6 +40,7 @@ impl Desk {
             () if !self.is_for_this_incarnation(&dispatch) => Some(Refusal::OtherIncarnation),
             () if !is_of_highest_term => Some(Refusal::LowerTerm),
             () if self.stopping.is_some() => Some(Refusal::Stopping),
+            () if self.space == Space::None => Some(Refusal::SpoolFull),
             () => None,
         };
         match refusal {

@@ -176,6 +176,6 @@ pub async fn get_overview(
             .map(|day| DayView { day: day.day.into(), state: day.state, runs: day.runs })
             .collect(),
         nodes: nodes.len() as u64,
-        nodes_healthy: nodes.iter().filter(|node| node.connected && !node.draining && !node.excluded).count() as u64,
+        nodes_healthy: nodes.iter().filter(|node| node.takes_work()).count() as u64,
     }))
 }

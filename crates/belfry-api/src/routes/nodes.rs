@@ -40,8 +40,10 @@ pub struct NodeAnswer {
     /// Gets no new work; what it has goes on.
     draining: bool,
     excluded: bool,
+    /// Takes no work until the servers have stored the results that wait on its disk.
+    spool_full: bool,
     connected: bool,
-    /// Connected, not excluded, not draining.
+    /// Connected, not excluded, not draining, with room for results.
     healthy: bool,
     incarnation: u64,
     connected_since: Option<Moment>,
@@ -54,7 +56,7 @@ pub struct NodeAnswer {
 impl From<NodeView> for NodeAnswer {
     fn from(node: NodeView) -> Self {
         Self {
-            healthy: node.connected && !node.draining && !node.excluded,
+            healthy: node.takes_work(),
             id: node.id,
             name: node.name,
             version: node.version,
@@ -64,6 +66,7 @@ impl From<NodeView> for NodeAnswer {
             load: node.load,
             draining: node.draining,
             excluded: node.excluded,
+            spool_full: node.spool_full,
             connected: node.connected,
             incarnation: node.incarnation.0,
             connected_since: node.connected_since.map(Moment),

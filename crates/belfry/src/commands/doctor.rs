@@ -153,7 +153,7 @@ fn look_at_cluster(cluster: &Value, findings: &mut Findings) {
 }
 
 fn look_at_nodes(nodes: Vec<NodeAnswer>, findings: &mut Findings) {
-    if !nodes.iter().any(|node| node.connected && !node.draining && !node.excluded) {
+    if !nodes.iter().any(|node| node.connected && !node.draining && !node.excluded && !node.spool_full) {
         findings.add(
             "nodes",
             Verdict::Wrong,
@@ -178,6 +178,16 @@ fn look_at_nodes(nodes: Vec<NodeAnswer>, findings: &mut Findings) {
                 Verdict::Ok,
                 format!("{} is connected; jobs without `as` run as {}", node.name, node.runs_as),
             ),
+        }
+        if node.spool_full {
+            findings.add(
+                "node",
+                Verdict::Wrong,
+                format!(
+                    "{}: its spool is full of results that no server has stored, and it takes no work; bring the store back, or raise --spool-max there",
+                    node.name
+                ),
+            );
         }
         if node.runs_as == "root" {
             findings.add(

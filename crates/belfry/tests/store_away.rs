@@ -1,0 +1,144 @@
+//! The store is away and the coordinator is not: real processes fire on, keep their records, and write them when it is back.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use belfry_testkit::servers::{Etcd, Postgres};
+use belfry_testkit::{Client, Daemon, Witness, until, until_within};
+use serde_json::json;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+const STOP_PATIENCE: Duration = Duration::from_secs(40);
+
+struct Cluster {
+    servers: Vec<(Daemon, Client)>,
+    agent: Option<Daemon>,
+    postgres: Postgres,
+    _etcd: Etcd,
+    env: Vec<(String, String)>,
+    folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    async fn start(env: &[(&str, &str)]) -> Self {
+        let (postgres, etcd) = (Postgres::start(), Etcd::start(1));
+        let folder = tempfile::Builder::new().prefix("belfry-away-").tempdir().expect("a temporary folder");
+        let mut all = vec![
+            ("BELFRY_STORE".to_owned(), postgres.fresh_database()),
+            ("BELFRY_COORDINATOR".to_owned(), etcd.url()),
+            ("BELFRY_TTL".to_owned(), "2s".to_owned()),
+            ("BELFRY_QUIT_TIME".to_owned(), "1s".to_owned()),
+        ];
+        all.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let mut cluster = Self { servers: Vec::new(), agent: None, postgres, _etcd: etcd, env: all, folder };
+        cluster.add_server("one").await;
+        let token = cluster.client().join_token().await;
+        cluster.agent = Some(cluster.daemon("agent", &["agent", "--name", "worker", "--join", &token]));
+        cluster.until_connected().await;
+        cluster
+    }
+
+    fn daemon(&self, name: &'static str, args: &[&str]) -> Daemon {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut env = self.env.clone();
+        env.push(("BELFRY_DATA".to_owned(), self.data(name).display().to_string()));
+        let log = self.folder.path().join(format!("{name}.err"));
+        Daemon::start(name, env!("CARGO_BIN_EXE_belfry").as_ref(), &args, &env, &log)
+    }
+
+    fn data(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    async fn add_server(&mut self, name: &'static str) {
+        let data = self.data(name);
+        let _none_yet = std::fs::remove_file(data.join("address"));
+        let mut daemon = self.daemon(name, &["server", "--listen", "127.0.0.1:0", "--listen-agents", "127.0.0.1:0"]);
+        let address = until("the address is written", async || {
+            if let Some(status) = daemon.ended() {
+                panic!("it ended by itself with {status}:\n{}", daemon.stderr());
+            }
+            std::fs::read_to_string(data.join("address")).ok().filter(|text| text.ends_with('\n'))
+        })
+        .await;
+        let token = std::fs::read_to_string(data.join("cli-token")).expect("the token for the command line");
+        self.servers.push((daemon, Client::new(address.trim(), token.trim())));
+    }
+
+    async fn until_connected(&self) {
+        until("the agent is connected", async || {
+            self.client().nodes().await.iter().any(|node| node["connected"] == true).then_some(())
+        })
+        .await;
+    }
+
+    fn client(&self) -> &Client {
+        &self.servers[0].1
+    }
+
+    fn logs(&self) -> String {
+        let read = |name: &str| std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        ["one.err", "two.err", "agent.err"].map(|name| format!("--- {name}\n{}", read(name))).concat()
+    }
+
+    /// Every run that was started, and every second between the first and the last, has a record that has ended.
+    async fn until_all_is_recorded(&self, witness: &Witness, job: &str) -> Vec<belfry_testkit::Run> {
+        let started: HashSet<String> = witness.starts(job).into_iter().map(|line| line.run).collect();
+        let recorded = until_within(PATIENCE, async || {
+            let runs = self.client().runs(job).await;
+            let known: HashSet<&String> = runs.iter().map(|run| &run.id).collect();
+            let is_whole = started.iter().all(|run| known.contains(run)) && runs.iter().all(|run| run.has_ended());
+            is_whole.then_some(runs)
+        })
+        .await;
+        recorded.unwrap_or_else(|| panic!("{job}: not all is recorded\n{}", self.logs()))
+    }
+
+    async fn stop(mut self) {
+        let daemons = self.agent.take().into_iter().chain(self.servers.drain(..).map(|(daemon, _)| daemon));
+        for mut daemon in daemons {
+            let status = daemon.stop(STOP_PATIENCE).await;
+            assert!(status.success(), "stopped with {status}:\n{}", daemon.stderr());
+        }
+    }
+}
+
+async fn until_it_fired(witness: &Witness, job: &str, times: usize) {
+    let before = witness.lines(job).len();
+    until("it fires on", async || (witness.lines(job).len() >= before + 2 * times).then_some(())).await;
+}
+
+/// Each run prints 300 kB, and the agent may keep 1 MiB: from the third on output is left out, and nothing else is.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_print_a_lot_go_on_and_when_the_store_is_back_each_has_its_record_with_what_was_left_out_marked() {
+    const PRINTED: u64 = 300_000;
+    let mut cluster = Cluster::start(&[("BELFRY_SPOOL_MAX", "1MiB")]).await;
+    let witness = Witness::new();
+    let loud = witness.command("loud", &format!("head -c {PRINTED} /dev/zero | tr '\\0' x"));
+    let more = json!({"schedule": "* * * * * *", "overlap": "allow"});
+    cluster.client().add("loud", &loud, more).await;
+    until_it_fired(&witness, "loud", 1).await;
+    cluster.postgres.kill();
+    until_it_fired(&witness, "loud", 8).await;
+    cluster.postgres.restart();
+    until("it is ready again", async || cluster.client().is_ready().await.then_some(())).await;
+    cluster.client().post("/jobs/default/loud/pause", json!({})).await;
+
+    let runs = cluster.until_all_is_recorded(&witness, "loud").await;
+    let mut cut = 0;
+    for run in &runs {
+        assert_eq!(run.state, "succeeded", "{}", run.why());
+        let record = cluster.client().get(&format!("/runs/{}", run.id)).await;
+        let dropped = record["output_dropped_bytes"].as_u64().expect("a number");
+        let text = cluster.client().output_text(&run.id).await;
+        assert_eq!(text.bytes().filter(|byte| *byte == b'x').count() as u64, PRINTED - dropped, "{}", run.id);
+        assert_eq!(text.contains(&format!("… {dropped} bytes left out …")), dropped > 0, "the gap is marked");
+        cut += u32::from(dropped > 0);
+    }
+    assert!(cut > 0 && (cut as usize) < runs.len(), "{cut} of {} were cut", runs.len());
+    let mut planned: Vec<i64> = runs.iter().map(|run| run.planned.as_second()).collect();
+    planned.sort_unstable();
+    assert!(planned.windows(2).all(|pair| pair[1] - pair[0] == 1), "each second has its record: {planned:?}");
+    cluster.stop().await;
+}
