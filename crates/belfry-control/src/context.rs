@@ -38,6 +38,10 @@ pub struct ControlConfig {
     pub retention_age: Duration,
     /// … and beyond so many a job. Default 10,000.
     pub retention_runs: u32,
+    /// Output that waits in memory for the store; what is beyond it waits on the agents' disks. Default 64 MiB.
+    pub unrecorded_output_bytes_max: usize,
+    /// Runs and attempts that wait in memory for the store; beyond it no fire is claimed. Default 200,000.
+    pub unrecorded_runs_max: usize,
 }
 
 impl Default for ControlConfig {
@@ -49,6 +53,8 @@ impl Default for ControlConfig {
             tidy: true,
             retention_age: Duration::from_secs(30 * 86_400),
             retention_runs: 10_000,
+            unrecorded_output_bytes_max: 64 << 20,
+            unrecorded_runs_max: 200_000,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use belfry_coord::{Clock, Coordinator, Guard, Pulse, PulseError, Write, keys};
 use belfry_core::run::Run;
@@ -25,6 +26,9 @@ use crate::shard::ShardMessage;
 use crate::tasks::Tasks;
 use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook};
 use crate::{grpc, heartbeats, leader, meta};
+
+/// How long a server that stops waits for the store.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Cheap to clone; all clones are the same server.
 #[derive(Clone)]
@@ -198,6 +202,7 @@ impl Control {
             shards,
             coordinator: self.context.coordinator_health.get(),
             store: self.context.store_health.get(),
+            unrecorded: self.context.recorder.unrecorded(),
         }
     }
 
@@ -314,7 +319,10 @@ impl Control {
     pub async fn stop(&self) {
         self.stop_claiming();
         let Some(stop) = self.stop.lock().await.take() else { return };
-        self.context.recorder.flushed().await;
+        if tokio::time::timeout(FLUSH_PATIENCE, self.context.recorder.flushed()).await.is_err() {
+            // Nothing is lost: what servers decided is in the coordinator, results are on their agents' disks.
+            tracing::warn!("the store is away: what waits for it is recorded by whoever takes the shards next");
+        }
         self.context.sessions.tell_all(&Farewell { reason: "the server stops".to_owned() }.into());
         let _ = stop.seats.send(());
         let _ = stop.given_back.await;

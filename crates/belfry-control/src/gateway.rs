@@ -404,6 +404,9 @@ impl Conversation<'_> {
             let keys = ended.key.clone().into_iter().collect();
             let _ = self.orders.try_send(session::Stored { keys }.into());
         }
+        if !self.context.recorder.takes_end(self.context, run, attempt, ended.chunks, self.report.node) {
+            return;
+        }
         let Some(facts) = ended_facts(ended, attempt) else {
             warn!(%run, node = %self.report.name, "a result with an unknown outcome is ignored; is the agent newer than this server?");
             return;

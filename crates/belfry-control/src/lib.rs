@@ -30,7 +30,7 @@ pub use grpc::ServerIdentity;
 pub use live::{Followed, Live, LiveChunk, LiveEvent};
 pub use meta::Disagreement;
 pub use tasks::{Host, Tasks};
-pub use view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, Outlook, ServerView, ShardView};
+pub use view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, Outlook, ServerView, ShardView, Unrecorded};
 
 /// An error with its causes, each once.
 pub fn chain(error: &dyn std::error::Error) -> String {

@@ -52,6 +52,16 @@ pub struct ClusterView {
     pub open_runs: u64,
     pub coordinator: Health,
     pub store: Health,
+    pub unrecorded: Unrecorded,
+}
+
+/// What this server holds until the store has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unrecorded {
+    pub runs: u64,
+    pub output_bytes: u64,
+    /// So many runs wait that no fire is claimed.
+    pub full: bool,
 }
 
 /// A server that lives, as the one that answers sees it.

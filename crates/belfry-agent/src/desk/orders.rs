@@ -83,7 +83,10 @@ impl Desk {
     fn amend(&mut self, key: Key, session: SessionId, dispatch: Dispatch, at: Duration) {
         let for_this_incarnation = self.is_for_this_incarnation(&dispatch);
         let Some(live) = self.live.get_mut(&key) else { return };
-        live.session = Some(session);
+        if live.session.replace(session) != Some(session) && live.started_at_ms().is_some() {
+            // A server takes the end of a run when it was told all that came before, from the beginning.
+            self.acts.push(Act::SendSpooled { session, key });
+        }
         if let LiveState::Waiting(order) = &mut live.state
             && for_this_incarnation
             && dispatch.revision > order.dispatch.revision

@@ -32,6 +32,7 @@ impl Desk {
             to_agent::Message::Recall(recall) => self.recall(recall, now),
             to_agent::Message::Kill(kill) => self.kill(kill, now),
             to_agent::Message::Stored(stored) => self.stored(&stored.keys),
+            to_agent::Message::SendAgain(again) => self.send_again(session, &again.keys, now),
             to_agent::Message::Clock(question) => {
                 self.send(
                     session,

@@ -29,10 +29,21 @@ pub struct ClusterAnswer {
     open_runs: u64,
     coordinator: HealthView,
     store: HealthView,
+    unrecorded: UnrecordedView,
     /// The servers that live, as the one that answers sees them.
     servers: Vec<ServerAnswer>,
     /// The shards that this server owns.
     shards: Vec<ShardAnswer>,
+}
+
+/// What the server that answers holds in memory until the store has it.
+#[derive(Serialize, ToSchema)]
+pub struct UnrecordedView {
+    /// Runs and attempts.
+    runs: u64,
+    output_bytes: u64,
+    /// So many runs wait that no fire is claimed; those that pass follow `misfire`.
+    full: bool,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -76,8 +87,20 @@ impl From<Health> for HealthView {
 /// Shows the server that answers: what it owns and what it reaches.
 #[utoipa::path(get, path = "/api/v1/cluster", tag = "cluster", responses((status = 200, body = ClusterAnswer)))]
 pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
-    let ClusterView { server, version, started_at, leader, servers, shards, jobs, open_runs, coordinator, store } =
-        state.control.cluster();
+    let ClusterView {
+        server,
+        version,
+        started_at,
+        leader,
+        servers,
+        shards,
+        jobs,
+        open_runs,
+        coordinator,
+        store,
+        unrecorded,
+    } = state.control.cluster();
+    let belfry_control::Unrecorded { runs, output_bytes, full } = unrecorded;
     Json(ClusterAnswer {
         server: server.to_string(),
         version,
@@ -88,6 +111,7 @@ pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
         open_runs,
         coordinator: coordinator.into(),
         store: store.into(),
+        unrecorded: UnrecordedView { runs, output_bytes, full },
         servers: servers
             .into_iter()
             .map(|server| ServerAnswer {

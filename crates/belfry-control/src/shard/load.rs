@@ -35,6 +35,7 @@ impl Shard {
                     continue;
                 }
             };
+            record.lost.iter().for_each(|attempt| self.context.recorder.attempt(attempt.clone()));
             let run = record.to_run(id, entry.version);
             // Of the attempt that ended, the coordinator has only what the next one needs.
             let known = waiting.get(&id).filter(|known| record.waits().is_some() && known.attempt == run.attempt);

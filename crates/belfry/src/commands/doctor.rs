@@ -142,6 +142,14 @@ fn look_at_cluster(cluster: &Value, findings: &mut Findings) {
             findings.add(part, Verdict::Wrong, format!("away since {since}: {message}"));
         }
     }
+    let waiting = &cluster["unrecorded"];
+    if waiting["full"].as_bool() == Some(true) {
+        let message = format!(
+            "{} runs wait for the store, and nothing more is claimed; bring it back",
+            waiting["runs"].as_u64().unwrap_or_default()
+        );
+        findings.add("records", Verdict::Wrong, message);
+    }
     for server in cluster["servers"].as_array().into_iter().flatten() {
         if let Some(ms) = server["clock_off_ms"].as_i64() {
             let api = server["api"].as_str().unwrap_or("?");
