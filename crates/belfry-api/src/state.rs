@@ -10,6 +10,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
 use crate::auth::{LoginThrottle, Passwords};
+use crate::contact::StoreContact;
 
 /// Time comes in as a value: tests bring their own.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -56,7 +57,9 @@ impl Default for ApiSettings {
 
 #[derive(Clone)]
 pub struct ApiState {
+    /// Answers within seconds, or that it is away.
     pub store: Store,
+    pub(crate) contact: Arc<StoreContact>,
     pub control: Control,
     pub settings: Arc<ApiSettings>,
     clock: Clock,
@@ -70,8 +73,10 @@ pub struct ApiState {
 
 impl ApiState {
     pub fn new(store: Store, control: Control, settings: ApiSettings, clock: Clock) -> Self {
+        let contact = Arc::new(StoreContact::default());
         Self {
-            store,
+            store: store.impatient(contact.clone()),
+            contact,
             control,
             clock,
             metrics: None,

@@ -24,7 +24,7 @@ use crate::peers::{self, Peers};
 use crate::seats::Seats;
 use crate::shard::ShardMessage;
 use crate::tasks::Tasks;
-use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook};
+use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook, Unrecorded};
 use crate::{grpc, heartbeats, leader, meta};
 
 /// How long a server that stops waits for the store.
@@ -203,6 +203,20 @@ impl Control {
             coordinator: self.context.coordinator_health.get(),
             store: self.context.store_health.get(),
             unrecorded: self.context.recorder.unrecorded(),
+        }
+    }
+
+    /// Somebody was answered by the store. What waits for it says by itself when it is taken.
+    pub fn store_answers(&self) {
+        let Unrecorded { runs, output_bytes, .. } = self.context.recorder.unrecorded();
+        if (runs, output_bytes) == (0, 0) {
+            self.context.store_health.ok();
+        }
+    }
+
+    pub fn store_does_not_answer(&self, cause: &belfry_store::StoreError) {
+        if cause.is_transient() {
+            self.context.store_health.away(self.context.now(), crate::chain(cause));
         }
     }
 

@@ -19,6 +19,15 @@ impl Store {
         Ok(Self { db })
     }
 
+    /// One whose schema is up to date, or will be before anybody asks.
+    pub(crate) fn over(db: Arc<dyn Database>) -> Self {
+        Self { db }
+    }
+
+    pub(crate) fn database(&self) -> Arc<dyn Database> {
+        self.db.clone()
+    }
+
     pub(crate) fn dialect(&self) -> belfry_sql::Dialect {
         self.db.dialect()
     }

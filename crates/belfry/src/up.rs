@@ -126,6 +126,7 @@ pub fn api(
     tasks.spawn("metrics upkeep", belfry_api::metrics::upkeep(handle.clone()));
     let state =
         ApiState::new(store.clone(), control.clone(), settings, Arc::new(move || clock.now())).with_metrics(handle);
+    tasks.spawn("contact with the store", state.clone().keep_contact());
     Ok(belfry_api::router(state))
 }
 

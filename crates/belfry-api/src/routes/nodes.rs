@@ -88,7 +88,7 @@ pub(super) fn find(state: &ApiState, wanted: &str) -> Answer<NodeView> {
 pub async fn list_nodes(State(state): State<ApiState>) -> Json<List<NodeAnswer>> {
     let mut nodes = state.control.nodes();
     nodes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
-    Json(List { items: nodes.into_iter().map(NodeAnswer::from).collect(), next: None })
+    Json(List { items: nodes.into_iter().map(NodeAnswer::from).collect(), next: None, missing: None })
 }
 
 /// Reads one node, by id or by name.
