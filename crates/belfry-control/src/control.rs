@@ -1,5 +1,6 @@
 //! A server's scheduling part: started, asked, stopped. What the API uses; everything else of this crate is behind it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use belfry_coord::{Clock, Coordinator, Guard, Pulse, PulseError, Write, keys};
 use belfry_core::run::Run;
 use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId, Timestamp};
 use belfry_proto::session::{Farewell, FromAgent, ToAgent};
-use belfry_store::Store;
+use belfry_store::{NodeRecord, SecretHash, Store, StoreError};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -23,6 +24,7 @@ use crate::nodes::Nodes;
 use crate::peers::{self, Peers};
 use crate::seats::Seats;
 use crate::shard::ShardMessage;
+use crate::snapshot::Snapshot;
 use crate::tasks::Tasks;
 use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook, Unrecorded};
 use crate::{grpc, heartbeats, leader, meta};
@@ -51,8 +53,51 @@ pub enum StartError {
     Meta(#[source] meta::Disagreement),
     #[error("the server's heartbeat could not be started")]
     Pulse(#[source] PulseError),
-    #[error("the nodes could not be read from the store")]
+    #[error("the store does not say whose jobs it has, nor which nodes; is it up?")]
     Store(#[source] belfry_store::StoreError),
+    #[error("the snapshot {} cannot be read, and the store is away", .0.display())]
+    Snapshot(PathBuf, #[source] std::io::Error),
+}
+
+/// What a server has to know before it begins.
+struct Known {
+    cluster: String,
+    nodes: Vec<NodeRecord>,
+    credentials: Vec<(NodeId, SecretHash)>,
+    /// It is from the snapshot; why, for people.
+    without_store: Option<String>,
+}
+
+impl Known {
+    /// From the store, or from the snapshot of one that does not answer.
+    async fn of(config: &ControlConfig, store: &Store, server: ServerId, now: Timestamp) -> Result<Self, StartError> {
+        let asked = async {
+            Ok::<_, StoreError>(Self {
+                cluster: store.setting_or(meta::CLUSTER_SETTING, &server.to_string(), now).await?,
+                nodes: store.list_nodes().await?,
+                credentials: store.list_credentials().await?,
+                without_store: None,
+            })
+        };
+        let cause = match asked.await {
+            Err(cause) if cause.is_transient() => cause,
+            answer => return answer.map_err(StartError::Store),
+        };
+        let Some(path) = &config.snapshot else { return Err(StartError::Store(cause)) };
+        let read = Snapshot::read(path).map_err(|cause| StartError::Snapshot(path.clone(), cause))?;
+        let Some((snapshot, cluster)) =
+            read.and_then(|it| it.settings.get(meta::CLUSTER_SETTING).cloned().map(|cluster| (it, cluster)))
+        else {
+            return Err(StartError::Store(cause));
+        };
+        let why = format!(
+            "{}; this server was started from its snapshot of {}: what was changed since is not known here until the store answers",
+            crate::chain(&cause),
+            snapshot.taken_at
+        );
+        let credentials = snapshot.credentials();
+        Ok(Self { cluster, nodes: snapshot.nodes, credentials, without_store: Some(why) })
+    }
 }
 
 impl Control {
@@ -76,9 +121,8 @@ impl Control {
         store: Store,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
-        meta::agree(&coordinator, &store, config.ttl, &server.to_string(), clock.now())
-            .await
-            .map_err(StartError::Meta)?;
+        let known = Known::of(&config, &store, server, clock.now()).await?;
+        meta::agree(&coordinator, known.cluster, config.ttl).await.map_err(StartError::Meta)?;
         let info = peers::info(&config.addresses, None);
         let pulse = Pulse::start(coordinator.clone(), clock.clone(), keys::server(server), config.ttl, info)
             .await
@@ -106,8 +150,15 @@ impl Control {
             stopping: AtomicBool::new(false),
             store,
         });
-        context.nodes.known(context.store.list_nodes().await.map_err(StartError::Store)?);
-        context.credentials.are(context.store.list_credentials().await.map_err(StartError::Store)?);
+        context.nodes.known(known.nodes);
+        context.credentials.are(known.credentials);
+        if let Some(why) = known.without_store {
+            tracing::error!("{why}");
+            context.store_health.away(context.now(), why);
+        }
+        if let Some(path) = context.config.snapshot.clone() {
+            context.tasks.spawn("snapshot", crate::snapshot::keep(context.clone(), path));
+        }
         let (stop_seats, seats_stopped) = oneshot::channel();
         let (stop_pulse, pulse_stopped) = oneshot::channel();
         let (first, looked) = oneshot::channel();

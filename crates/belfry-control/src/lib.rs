@@ -20,6 +20,7 @@ mod peers;
 mod recorder;
 mod seats;
 mod shard;
+mod snapshot;
 mod tasks;
 mod view;
 
@@ -29,6 +30,7 @@ pub use error::ControlError;
 pub use grpc::ServerIdentity;
 pub use live::{Followed, Live, LiveChunk, LiveEvent};
 pub use meta::Disagreement;
+pub use snapshot::Snapshot;
 pub use tasks::{Host, Tasks};
 pub use view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, Outlook, ServerView, ShardView, Unrecorded};
 

@@ -19,8 +19,8 @@ impl Store {
         Ok(Self { db })
     }
 
-    /// One whose schema is up to date, or will be before anybody asks.
-    pub(crate) fn over(db: Arc<dyn Database>) -> Self {
+    /// On a database that is away, and whose schema is known to be up to date.
+    pub fn over(db: Arc<dyn Database>) -> Self {
         Self { db }
     }
 

@@ -1,6 +1,7 @@
 //! The store is away and the coordinator is not: real processes fire on, keep their records, and write them when it is back.
 
 use std::collections::HashSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -203,5 +204,44 @@ async fn what_only_a_server_knew_while_the_store_was_away_is_recorded_after_its_
     let attempts = record["attempts"].as_array().expect("attempts");
     assert_eq!(attempts.len(), 2, "{record}");
     assert_eq!((&attempts[0]["state"], &attempts[1]["state"]), (&json!("lost"), &json!("succeeded")), "{record}");
+    cluster.stop().await;
+}
+
+/// The coordinator is up and the store is not: jobs, nodes, credentials and callers are in the server's snapshot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_started_while_the_store_is_away_fires_from_its_snapshot_and_says_so() {
+    let mut cluster = Cluster::start(&[]).await;
+    let witness = Witness::new();
+    let more = json!({"schedule": "* * * * * *", "overlap": "allow"});
+    cluster.client().add("tick", &witness.command("tick", ":"), more).await;
+    until_it_fired(&witness, "tick", 1).await;
+    let snapshot = cluster.data("one").join("snapshot.jsonl");
+    until("the job is in the snapshot", async || {
+        std::fs::read_to_string(&snapshot).is_ok_and(|text| text.contains("\"name\":\"tick\"")).then_some(())
+    })
+    .await;
+    let mode = std::fs::metadata(&snapshot).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it has hashes of credentials and the key of the CA");
+
+    cluster.postgres.kill();
+    let (mut server, _) = cluster.servers.remove(0);
+    server.kill9();
+    cluster.add_server("one").await;
+    until_it_fired(&witness, "tick", 3).await;
+    let client = cluster.client().clone();
+    assert!(!client.is_ready().await);
+    let store = client.get("/cluster").await["store"].clone();
+    assert!(store["message"].as_str().is_some_and(|why| why.contains("snapshot")), "{store}");
+    assert!(client.nodes().await.iter().any(|node| node["connected"] == true));
+    let refused = client.call(reqwest::Method::GET, "/jobs", None).await;
+    assert_eq!((refused.status.as_u16(), &refused.body["error"]["code"]), (503, &json!("store_away")));
+
+    cluster.postgres.restart();
+    until("it is ready again", async || client.is_ready().await.then_some(())).await;
+    client.post("/jobs/default/tick/pause", json!({})).await;
+    let runs = cluster.until_all_is_recorded(&witness, "tick").await;
+    let mut planned: Vec<i64> = runs.iter().map(|run| run.planned.as_second()).collect();
+    planned.sort_unstable();
+    assert!(planned.windows(2).all(|pair| pair[1] - pair[0] == 1), "each second has one record: {planned:?}");
     cluster.stop().await;
 }
