@@ -84,7 +84,7 @@ impl Agent {
         let logins = Logins::new(current_user(), &config.default_user, config.allow_root)
             .map_err(|cause| AgentError::DefaultUser { cause })?;
         let (sender, inbox) = mpsc::channel(INBOX_MAX);
-        let spool = open_spool(config.data_dir.join("spool"), sender.clone())?;
+        let spool = open_spool(config.data_dir.join("spool"), config.spool_max_bytes, sender.clone())?;
         let facts = NodeFacts {
             node: id,
             name: config.name.clone(),
@@ -197,9 +197,9 @@ impl Agent {
     }
 }
 
-fn open_spool(folder: PathBuf, desk: mpsc::Sender<Inbox>) -> Result<Spool, AgentError> {
+fn open_spool(folder: PathBuf, max_bytes: u64, desk: mpsc::Sender<Inbox>) -> Result<Spool, AgentError> {
     let hand_on = move |messages| drop(desk.blocking_send(Inbox::Event(Event::Written(messages))));
-    Spool::open(&folder, Box::new(hand_on)).map_err(|cause| AgentError::Spool { path: folder, cause })
+    Spool::open(&folder, max_bytes, Box::new(hand_on)).map_err(|cause| AgentError::Spool { path: folder, cause })
 }
 
 fn open_journal(folder: &Path, desk: mpsc::Sender<Inbox>) -> Result<(Journal, Kept), AgentError> {

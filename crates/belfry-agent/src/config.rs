@@ -22,6 +22,9 @@ pub struct AgentConfig {
     pub default_user: String,
     /// How long a drain waits for runs to end by themselves.
     pub quit_time: Duration,
+    /// How many bytes of results may wait on disk until a server has stored them. Beyond three quarters output of runs is left out, and
+    /// that is marked; beyond all of it the node takes no new work. Ends of runs are always kept.
+    pub spool_max_bytes: u64,
     pub zygote: ZygoteCommand,
     /// Joins the cluster of this token first, unless it has joined with it before.
     pub join: Option<JoinToken>,

@@ -48,6 +48,8 @@ pub(crate) async fn run(
     mut inbox: mpsc::Receiver<Inbox>,
     load: watch::Sender<Load>,
 ) {
+    // Before it says hello: a former incarnation may have left no room.
+    desk.on(Event::Space(node.spool.space()), Moment::of(node.clock.as_ref()));
     let mut outboxes = HashMap::new();
     let mut received = Vec::with_capacity(EVENTS_PER_ROUND_MAX);
     loop {
@@ -74,10 +76,17 @@ pub(crate) async fn run(
             desk.on(event, Moment::of(node.clock.as_ref()));
         }
         desk.tick(Moment::of(node.clock.as_ref()));
-        for act in desk.take_acts() {
-            perform(act, &node, &outboxes).await;
-        }
+        perform_all(&mut desk, &node, &outboxes).await;
+        // What was just forgotten may have made room.
+        desk.on(Event::Space(node.spool.space()), Moment::of(node.clock.as_ref()));
+        perform_all(&mut desk, &node, &outboxes).await;
         load.send_if_modified(|known| std::mem::replace(known, desk.load()) != desk.load());
+    }
+}
+
+async fn perform_all(desk: &mut Desk, node: &Arc<Node>, outboxes: &HashMap<SessionId, Arc<Outbox>>) {
+    for act in desk.take_acts() {
+        perform(act, node, outboxes).await;
     }
 }
 

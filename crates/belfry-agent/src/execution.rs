@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use belfry_core::run::Outcome;
 use belfry_core::units::Span;
-use belfry_exec::{CaptureEvent, CaptureLimits, Exit, FailOn, OUTPUT_CHUNKS_IN_FLIGHT_MAX, Prepared, Stream};
+use belfry_exec::{CaptureEvent, CaptureLimits, Chunk, Exit, FailOn, OUTPUT_CHUNKS_IN_FLIGHT_MAX, Prepared, Stream};
 use belfry_proto::session::{Dispatch, Ended, LocalRun, OutputChunk};
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
@@ -82,8 +81,9 @@ impl Execution {
         let capture = program.capture(limits, fail_on, sink);
         let guard = guard(program.as_mut(), &mut self.kills, time_limit, grace);
         let relay = relay(&self.node, self.key, events);
-        let (output, kept_chunks, (exit, cause)) = tokio::join!(capture, relay, guard);
-        Facts { started_at, exit, cause, output, kept_chunks }
+        let (mut output, relayed, (exit, cause)) = tokio::join!(capture, relay, guard);
+        output.dropped_bytes += relayed.cut_bytes;
+        Facts { started_at, exit, cause, output, kept_chunks: relayed.kept_chunks }
     }
 }
 
@@ -144,37 +144,77 @@ async fn next_order(kills: &mut watch::Receiver<Option<KillOrder>>) -> KillOrder
     }
 }
 
-/// Numbers the output and sends it on its way: what is kept through the spool, the rest straight to followers. Says how
-/// many chunks were kept.
-async fn relay(node: &Node, key: Key, mut events: mpsc::Receiver<CaptureEvent>) -> u32 {
-    let mut sequence = 0;
-    let mut end_offset = 0;
+/// Output of a run on its way: what is kept goes through the spool, the rest straight to followers. What the spool has no room for is
+/// left out, and a gap of its own marks where.
+struct Relay<'a> {
+    node: &'a Node,
+    key: Key,
+    relayed: Relayed,
+    end_offset: u64,
+    /// Left out since the last chunk that was kept, for whatever reason.
+    gap_bytes: u64,
+}
+
+#[derive(Default)]
+struct Relayed {
+    kept_chunks: u32,
+    /// Left out for lack of room.
+    cut_bytes: u64,
+}
+
+async fn relay(node: &Node, key: Key, mut events: mpsc::Receiver<CaptureEvent>) -> Relayed {
+    let mut relay = Relay { node, key, relayed: Relayed::default(), end_offset: 0, gap_bytes: 0 };
     while let Some(event) = events.recv().await {
-        let mut chunk = OutputChunk { key: Some(key.to_wire()), sequence, ..Default::default() };
         match event {
-            CaptureEvent::Chunk(piece) => {
-                chunk.stream = match piece.stream {
-                    Stream::Stdout => 1,
-                    Stream::Stderr => 2,
-                };
-                chunk.offset = piece.offset;
-                chunk.at_ms = piece.at_ms;
-                chunk.bytes = piece.bytes;
-                chunk.live_only = piece.live_only;
-            }
-            CaptureEvent::Gap { dropped_bytes } => {
-                chunk.offset = end_offset;
-                chunk.dropped = dropped_bytes;
-                chunk.bytes = Bytes::new();
-            }
-        }
-        if chunk.live_only {
-            node.tell(Event::Live(chunk)).await;
-        } else {
-            end_offset = chunk.offset + chunk.bytes.len() as u64;
-            sequence += 1;
-            node.spool.keep_chunk(chunk).await;
+            CaptureEvent::Chunk(piece) => relay.chunk(piece).await,
+            CaptureEvent::Gap { dropped_bytes } => relay.gap_bytes += dropped_bytes,
         }
     }
-    sequence
+    relay.mark_gap().await;
+    relay.relayed
+}
+
+impl Relay<'_> {
+    async fn chunk(&mut self, piece: Chunk) {
+        let mut chunk = OutputChunk {
+            key: Some(self.key.to_wire()),
+            sequence: self.relayed.kept_chunks,
+            stream: match piece.stream {
+                Stream::Stdout => 1,
+                Stream::Stderr => 2,
+            },
+            offset: piece.offset,
+            at_ms: piece.at_ms,
+            bytes: piece.bytes,
+            dropped: 0,
+            live_only: piece.live_only,
+        };
+        if !chunk.live_only && !self.node.spool.has_room_for_output(chunk.bytes.len()) {
+            let bytes = chunk.bytes.len() as u64;
+            self.relayed.cut_bytes += bytes;
+            self.gap_bytes += bytes;
+            chunk.live_only = true;
+        }
+        if chunk.live_only {
+            return self.node.tell(Event::Live(chunk)).await;
+        }
+        self.mark_gap().await;
+        chunk.sequence = self.relayed.kept_chunks;
+        self.end_offset = chunk.offset + chunk.bytes.len() as u64;
+        self.keep(chunk).await;
+    }
+
+    /// Small enough to be kept whatever the room.
+    async fn mark_gap(&mut self) {
+        let dropped = std::mem::take(&mut self.gap_bytes);
+        if dropped > 0 {
+            let (key, sequence) = (Some(self.key.to_wire()), self.relayed.kept_chunks);
+            self.keep(OutputChunk { key, sequence, offset: self.end_offset, dropped, ..Default::default() }).await;
+        }
+    }
+
+    async fn keep(&mut self, chunk: OutputChunk) {
+        self.relayed.kept_chunks += 1;
+        self.node.spool.keep_chunk(chunk).await;
+    }
 }

@@ -194,6 +194,7 @@ impl From<ControlError> for ApiError {
             ControlError::NodeAway(_) => Self::away("node_away", error.to_string()),
             ControlError::CoordinatorAway => Self::away("coordinator_away", error.to_string()),
             ControlError::StoreAway(cause) => cause.into(),
+            ControlError::TooMuchUnrecorded => Self::away("store_away", error.to_string()),
             ControlError::Stopping => {
                 Self::away("stopping", "this server is stopping; ask another one, or again when it is back")
             }

@@ -4,6 +4,7 @@
 pub mod access;
 mod auth;
 mod bootstrap;
+mod contact;
 mod deeds;
 mod errors;
 mod forward;

@@ -18,11 +18,15 @@ pub struct List<T> {
     pub items: Vec<T>,
     /// Send it back as `cursor` for the next page; null on the last one.
     pub next: Option<String>,
+    /// What is away, so that this is only what the server that answers knows without it: `store`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<&'static str>,
 }
 
 impl<T> List<T> {
     pub fn of<S, C: Serialize>(page: belfry_store::Page<S, C>, show: impl FnMut(S) -> T) -> Self {
-        Self { items: page.items.into_iter().map(show).collect(), next: page.next.map(|place| cursor_at(&place)) }
+        let (items, next) = (page.items.into_iter().map(show).collect(), page.next.map(|place| cursor_at(&place)));
+        Self { items, next, missing: None }
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use belfry_control::Control;
 use belfry_core::Timestamp;
 use belfry_core::join::CaHash;
-use belfry_store::Store;
+use belfry_store::{Callers, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
 use crate::auth::{LoginThrottle, Passwords};
+use crate::contact::StoreContact;
 
 /// Time comes in as a value: tests bring their own.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -36,6 +37,8 @@ pub struct ApiSettings {
     pub secure_cookie: bool,
     /// None: this server takes no agents of other machines.
     pub joining: Option<Joining>,
+    /// Who is known while the store has not answered yet.
+    pub callers: Callers,
     /// Its certificate (PEM), trusted beside the system's when other servers are asked.
     pub peers_ca: Option<String>,
 }
@@ -49,6 +52,7 @@ impl Default for ApiSettings {
             session_seconds: 7 * 86_400,
             secure_cookie: false,
             joining: None,
+            callers: Callers::default(),
             peers_ca: None,
         }
     }
@@ -56,7 +60,9 @@ impl Default for ApiSettings {
 
 #[derive(Clone)]
 pub struct ApiState {
+    /// Answers within seconds, or that it is away.
     pub store: Store,
+    pub(crate) contact: Arc<StoreContact>,
     pub control: Control,
     pub settings: Arc<ApiSettings>,
     clock: Clock,
@@ -70,8 +76,11 @@ pub struct ApiState {
 
 impl ApiState {
     pub fn new(store: Store, control: Control, settings: ApiSettings, clock: Clock) -> Self {
+        let contact = Arc::new(StoreContact::default());
+        contact.knows(settings.callers.clone());
         Self {
-            store,
+            store: store.impatient(contact.clone()),
+            contact,
             control,
             clock,
             metrics: None,

@@ -1,6 +1,7 @@
 //! What every part of a server shares.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -39,6 +40,12 @@ pub struct ControlConfig {
     pub retention_age: Duration,
     /// … and beyond so many a job. Default 10,000.
     pub retention_runs: u32,
+    /// Output that waits in memory for the store; what is beyond it waits on the agents' disks. Default 64 MiB.
+    pub unrecorded_output_bytes_max: usize,
+    /// Where a copy of what firing needs is kept, for a start or a takeover while the store is away. Default: nowhere.
+    pub snapshot: Option<PathBuf>,
+    /// Runs and attempts that wait in memory for the store; beyond it no fire is claimed. Default 200,000.
+    pub unrecorded_runs_max: usize,
 }
 
 impl Default for ControlConfig {
@@ -50,6 +57,9 @@ impl Default for ControlConfig {
             tidy: true,
             retention_age: Duration::from_secs(30 * 86_400),
             retention_runs: 10_000,
+            unrecorded_output_bytes_max: 64 << 20,
+            unrecorded_runs_max: 200_000,
+            snapshot: None,
         }
     }
 }

@@ -1,13 +1,15 @@
 //! A server's scheduling part: started, asked, stopped. What the API uses; everything else of this crate is behind it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use belfry_coord::{Clock, Coordinator, Guard, Pulse, PulseError, Write, keys};
 use belfry_core::run::{Run, RunState};
 use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId, Timestamp};
 use belfry_proto::session::{Farewell, FromAgent, Kill, RunKey, ToAgent};
-use belfry_store::{JobRef, RunFilter, Store};
+use belfry_store::{JobRef, NodeRecord, RunFilter, SecretHash, Store, StoreError};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -22,13 +24,17 @@ use crate::nodes::Nodes;
 use crate::peers::{self, Peers};
 use crate::seats::Seats;
 use crate::shard::ShardMessage;
+use crate::snapshot::Snapshot;
 use crate::tasks::Tasks;
-use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook};
+use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook, Unrecorded};
 use crate::{grpc, heartbeats, homes, leader, meta};
 
-const WARNING_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+const WARNING_PATIENCE: Duration = Duration::from_secs(2);
 /// Of one job that nodes fired by themselves, in one request.
 const LOCAL_KILLS_MAX: usize = 1000;
+
+/// How long a server that stops waits for the store.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Cheap to clone; all clones are the same server.
 #[derive(Clone)]
@@ -51,8 +57,51 @@ pub enum StartError {
     Meta(#[source] meta::Disagreement),
     #[error("the server's heartbeat could not be started")]
     Pulse(#[source] PulseError),
-    #[error("the nodes could not be read from the store")]
+    #[error("the store does not say whose jobs it has, nor which nodes; is it up?")]
     Store(#[source] belfry_store::StoreError),
+    #[error("the snapshot {} cannot be read, and the store is away", .0.display())]
+    Snapshot(PathBuf, #[source] std::io::Error),
+}
+
+/// What a server has to know before it begins.
+struct Known {
+    cluster: String,
+    nodes: Vec<NodeRecord>,
+    credentials: Vec<(NodeId, SecretHash)>,
+    /// It is from the snapshot; why, for people.
+    without_store: Option<String>,
+}
+
+impl Known {
+    /// From the store, or from the snapshot of one that does not answer.
+    async fn of(config: &ControlConfig, store: &Store, server: ServerId, now: Timestamp) -> Result<Self, StartError> {
+        let asked = async {
+            Ok::<_, StoreError>(Self {
+                cluster: store.setting_or(meta::CLUSTER_SETTING, &server.to_string(), now).await?,
+                nodes: store.list_nodes().await?,
+                credentials: store.list_credentials().await?,
+                without_store: None,
+            })
+        };
+        let cause = match asked.await {
+            Err(cause) if cause.is_transient() => cause,
+            answer => return answer.map_err(StartError::Store),
+        };
+        let Some(path) = &config.snapshot else { return Err(StartError::Store(cause)) };
+        let read = Snapshot::read(path).map_err(|cause| StartError::Snapshot(path.clone(), cause))?;
+        let Some((snapshot, cluster)) =
+            read.and_then(|it| it.settings.get(meta::CLUSTER_SETTING).cloned().map(|cluster| (it, cluster)))
+        else {
+            return Err(StartError::Store(cause));
+        };
+        let why = format!(
+            "{}; this server was started from its snapshot of {}: what was changed since is not known here until the store answers",
+            crate::chain(&cause),
+            snapshot.taken_at
+        );
+        let credentials = snapshot.credentials();
+        Ok(Self { cluster, nodes: snapshot.nodes, credentials, without_store: Some(why) })
+    }
 }
 
 impl Control {
@@ -76,9 +125,8 @@ impl Control {
         store: Store,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
-        meta::agree(&coordinator, &store, config.ttl, &server.to_string(), clock.now())
-            .await
-            .map_err(StartError::Meta)?;
+        let known = Known::of(&config, &store, server, clock.now()).await?;
+        meta::agree(&coordinator, known.cluster, config.ttl).await.map_err(StartError::Meta)?;
         let info = peers::info(&config.addresses, None);
         let pulse = Pulse::start(coordinator.clone(), clock.clone(), keys::server(server), config.ttl, info)
             .await
@@ -108,8 +156,15 @@ impl Control {
             store,
             clock,
         });
-        context.nodes.known(context.store.list_nodes().await.map_err(StartError::Store)?);
-        context.credentials.are(context.store.list_credentials().await.map_err(StartError::Store)?);
+        context.nodes.known(known.nodes);
+        context.credentials.are(known.credentials);
+        if let Some(why) = known.without_store {
+            tracing::error!("{why}");
+            context.store_health.away(context.now(), why);
+        }
+        if let Some(path) = context.config.snapshot.clone() {
+            context.tasks.spawn("snapshot", crate::snapshot::keep(context.clone(), path));
+        }
         let (stop_seats, seats_stopped) = oneshot::channel();
         let (stop_pulse, pulse_stopped) = oneshot::channel();
         let (first, looked) = oneshot::channel();
@@ -210,6 +265,21 @@ impl Control {
             shards,
             coordinator: self.context.coordinator_health.get(),
             store: self.context.store_health.get(),
+            unrecorded: self.context.recorder.unrecorded(),
+        }
+    }
+
+    /// Somebody was answered by the store. What waits for it says by itself when it is taken.
+    pub fn store_answers(&self) {
+        let Unrecorded { runs, output_bytes, .. } = self.context.recorder.unrecorded();
+        if (runs, output_bytes) == (0, 0) {
+            self.context.store_health.ok();
+        }
+    }
+
+    pub fn store_does_not_answer(&self, cause: &belfry_store::StoreError) {
+        if cause.is_transient() {
+            self.context.store_health.away(self.context.now(), crate::chain(cause));
         }
     }
 
@@ -359,7 +429,10 @@ impl Control {
     pub async fn stop(&self) {
         self.stop_claiming();
         let Some(stop) = self.stop.lock().await.take() else { return };
-        self.context.recorder.flushed().await;
+        if tokio::time::timeout(FLUSH_PATIENCE, self.context.recorder.flushed()).await.is_err() {
+            // Nothing is lost: what servers decided is in the coordinator, results are on their agents' disks.
+            tracing::warn!("the store is away: what waits for it is recorded by whoever takes the shards next");
+        }
         self.context.sessions.tell_all(&Farewell { reason: "the server stops".to_owned() }.into());
         let _ = stop.seats.send(());
         let _ = stop.given_back.await;

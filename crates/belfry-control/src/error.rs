@@ -14,6 +14,10 @@ pub enum ControlError {
     CoordinatorAway,
     #[error("the store does not answer; try again")]
     StoreAway(#[source] belfry_store::StoreError),
+    #[error(
+        "the store does not answer, and so many runs wait for it that none is started any more; bring it back and try again"
+    )]
+    TooMuchUnrecorded,
     #[error("this server is stopping")]
     Stopping,
     #[error("the job runs on each of its nodes; say on which one it is to run now")]
@@ -30,6 +34,7 @@ impl ControlError {
             ControlError::NotOwned(_)
             | ControlError::CoordinatorAway
             | ControlError::StoreAway(_)
+            | ControlError::TooMuchUnrecorded
             | ControlError::Stopping
             | ControlError::NoHome
             | ControlError::NodeAway(_) => true,

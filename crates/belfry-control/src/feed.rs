@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::context::Context;
 use crate::shard::ShardMessage;
+use crate::snapshot;
 
 /// Changes that no hint told of are found after this.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -101,14 +102,19 @@ async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
         let mut result = result.await;
         while let Err(cause) = result {
             context.store_health.away(context.now(), crate::chain(&cause));
+            if shards.is_empty() {
+                // The next look finds what this one did not; a shard that is taken over meanwhile does not wait for it.
+                break;
+            }
+            if let Some(seq) = load_from_snapshot(&context, &shards).await {
+                // What changed since follows when the store answers; what is known already comes again and changes nothing.
+                seen_seq = Some(seen_seq.map_or(seq, |seen: u64| seen.min(seq)));
+                break;
+            }
             tokio::time::sleep(RETRY_DELAY).await;
-            result = match (&shards[..], &mut seen_seq) {
-                ([], None) => Ok(()),
-                ([], Some(seq)) => bring_changes(&context, seq).await,
-                (shards, _) => load(&context, shards).await.map(|seq| {
-                    seen_seq.get_or_insert(seq);
-                }),
-            };
+            result = load(&context, &shards).await.map(|seq| {
+                seen_seq.get_or_insert(seq);
+            });
         }
         for done in waiting {
             let _ = done.send(());
@@ -146,6 +152,37 @@ async fn load(context: &Context, shards: &[ShardId]) -> Result<u64, StoreError> 
         }
     }
     Ok(seq)
+}
+
+/// The jobs as this server last knew them. When the last runs of `@after` jobs ended is not known: they count from now, which is late
+/// rather than early. None: there is no snapshot to go by.
+async fn load_from_snapshot(context: &Context, shards: &[ShardId]) -> Option<u64> {
+    let path = context.config.snapshot.clone()?;
+    let wanted: HashSet<ShardId> = shards.iter().copied().collect();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut by_shard: HashMap<ShardId, Vec<RawJob>> = wanted.iter().map(|shard| (*shard, Vec::new())).collect();
+        let seq = snapshot::read_jobs(&path, |job| {
+            if let Some(jobs) = by_shard.get_mut(&job.id.shard()) {
+                jobs.push(job);
+            }
+        });
+        (seq, by_shard)
+    });
+    let (seq, by_shard) = read.await.ok()?;
+    let seq = seq.unwrap_or_else(|cause| {
+        tracing::warn!(%cause, "the snapshot cannot be read; the shards wait for the store");
+        None
+    })?;
+    let now = context.now();
+    for (shard, jobs) in by_shard {
+        let after = jobs.iter().filter(|job| job.document.contains("\"@after"));
+        let last_ends = after.map(|job| (job.id, now)).collect();
+        tracing::warn!(%shard, jobs = jobs.len(), "the store is away: the shard fires what the snapshot has");
+        if let Some(inbox) = context.shards.inbox(shard) {
+            let _ = inbox.send(ShardMessage::Load { jobs, last_ends, last_nodes: HashMap::new() }).await;
+        }
+    }
+    Some(seq)
 }
 
 async fn bring_changes(context: &Context, seen_seq: &mut u64) -> Result<(), StoreError> {

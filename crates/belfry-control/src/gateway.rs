@@ -219,6 +219,7 @@ async fn welcome(
         runs_as: hello.runs_as.clone(),
         slots: hello.slots,
         live: hello.live.unwrap_or(hello.running.len() as u32),
+        spool_full: hello.spool_full,
         running: report.running.iter().map(|(run, _)| *run).collect(),
         at: context.now(),
     });
@@ -387,7 +388,13 @@ impl Conversation<'_> {
                 }
             }
             from_agent::Message::Clock(answer) => self.clock_answered(&answer),
-            from_agent::Message::Load(load) => self.context.nodes.told_load(self.report.node, load.live),
+            from_agent::Message::Load(load) => {
+                if self.context.nodes.told_load(self.report.node, load.live, load.spool_full) {
+                    for (_, inbox) in self.context.shards.all() {
+                        let _ = inbox.send(ShardMessage::NodesChanged).await;
+                    }
+                }
+            }
         }
     }
 
@@ -421,6 +428,9 @@ impl Conversation<'_> {
         if belfry_core::planted::is("acknowledged_on_receipt") {
             let keys = ended.key.clone().into_iter().collect();
             let _ = self.orders.try_send(session::Stored { keys }.into());
+        }
+        if !self.context.recorder.takes_end(self.context, run, attempt, ended.chunks, self.report.node) {
+            return;
         }
         if let Some(facts) = &ended.local {
             return self.local_ended(ended.key.clone(), facts, &ended);

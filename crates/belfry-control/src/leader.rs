@@ -53,7 +53,10 @@ pub async fn chores(context: Arc<Context>) {
             }
             _ = prune.tick() => remove_old_runs(&context).await,
             _ = tidy.tick() => tidy_up(&context).await,
-            _ = forget.tick() => context.live.forget_unfollowed(),
+            _ = forget.tick() => {
+                context.live.forget_unfollowed();
+                context.recorder.forget_idle(&context);
+            }
         }
     }
 }

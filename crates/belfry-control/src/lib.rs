@@ -19,6 +19,7 @@ mod peers;
 mod recorder;
 mod seats;
 mod shard;
+mod snapshot;
 mod tasks;
 mod view;
 
@@ -28,8 +29,11 @@ pub use error::ControlError;
 pub use grpc::ServerIdentity;
 pub use live::{Followed, Live, LiveChunk, LiveEvent};
 pub use meta::Disagreement;
+pub use snapshot::Snapshot;
 pub use tasks::{Host, Tasks};
-pub use view::{ClusterView, FiredBy, Health, KillAnswer, ManualRun, NodeView, Outlook, ServerView, ShardView};
+pub use view::{
+    ClusterView, FiredBy, Health, KillAnswer, ManualRun, NodeView, Outlook, ServerView, ShardView, Unrecorded,
+};
 
 /// An error with its causes, each once.
 pub fn chain(error: &dyn std::error::Error) -> String {

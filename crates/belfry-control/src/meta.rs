@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use belfry_coord::{Commit, CoordError, Coordinator, Guard, Write, keys};
 use belfry_core::id::SHARD_COUNT;
-use belfry_store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,21 +31,11 @@ pub enum Disagreement {
     OtherShards(u8),
     #[error("read the coordinator's meta data")]
     Coordinator(#[from] CoordError),
-    #[error("read the cluster's id from the store")]
-    Store(#[from] StoreError),
 }
 
-const CLUSTER_SETTING: &str = "cluster_id";
+pub(crate) const CLUSTER_SETTING: &str = "cluster_id";
 
-/// `fresh_id` becomes the cluster's when it has none.
-pub async fn agree(
-    coordinator: &Arc<dyn Coordinator>,
-    store: &Store,
-    ttl: Duration,
-    fresh_id: &str,
-    now: belfry_core::Timestamp,
-) -> Result<(), Disagreement> {
-    let cluster = store.setting_or(CLUSTER_SETTING, fresh_id, now).await?;
+pub async fn agree(coordinator: &Arc<dyn Coordinator>, cluster: String, ttl: Duration) -> Result<(), Disagreement> {
     let ours = Meta { cluster, ttl_ms: ttl.as_millis() as u64, shards: SHARD_COUNT };
     loop {
         let entry = coordinator.get(keys::META).await?;

@@ -45,6 +45,7 @@ pub struct Arrival {
     pub slots: u32,
     /// Runs that it has, and which of them are of this incarnation.
     pub live: u32,
+    pub spool_full: bool,
     pub running: HashSet<RunId>,
     pub at: Timestamp,
 }
@@ -75,6 +76,7 @@ impl Nodes {
         node.candidate.incarnation = arrival.incarnation;
         node.awaited.retain(|run| !arrival.running.contains(run));
         node.says(arrival.live);
+        node.candidate.spool_full = arrival.spool_full;
         node.candidate.connected = true;
         node.runs_as = arrival.runs_as;
         node.connected_since = Some(arrival.at);
@@ -161,8 +163,15 @@ impl Nodes {
         });
     }
 
-    pub fn told_load(&self, id: NodeId, live: u32) {
-        self.with(id, |node| node.says(live));
+    /// True if it has room for results again, which lets waiting runs go.
+    pub fn told_load(&self, id: NodeId, live: u32, spool_full: bool) -> bool {
+        let mut has_room_again = false;
+        self.with(id, |node| {
+            node.says(live);
+            has_room_again = node.candidate.spool_full && !spool_full;
+            node.candidate.spool_full = spool_full;
+        });
+        has_room_again
     }
 
     /// The node has said that a run ended, and not yet how many it has since.
@@ -229,6 +238,7 @@ impl Node {
                 draining: false,
                 excluded: false,
                 clock_off: false,
+                spool_full: false,
                 credit: 0,
             },
             own_slots: 0,
@@ -276,6 +286,7 @@ impl Node {
             homes: 0,
             draining: candidate.draining,
             excluded: candidate.excluded,
+            spool_full: candidate.spool_full,
             connected: candidate.connected,
             incarnation: candidate.incarnation,
             connected_since: self.connected_since,
@@ -316,6 +327,7 @@ mod tests {
             runs_as: String::new(),
             slots: 9,
             live,
+            spool_full: false,
             running,
             at,
         });
@@ -357,7 +369,7 @@ mod tests {
             placed[bound.node.as_u128() as usize - 1] += 1;
             server.answered(bound.node, run, true, Some(1));
             for nodes in &servers {
-                nodes.told_load(bound.node, 0);
+                nodes.told_load(bound.node, 0, false);
             }
         }
         for (count, weight) in placed.iter().zip(1..) {
@@ -374,7 +386,7 @@ mod tests {
         assert_eq!(load(&nodes), 4);
         nodes.answered(id, a, true, Some(5)); // the other servers ordered two more
         assert_eq!(load(&nodes), 6);
-        nodes.told_load(id, 3);
+        nodes.told_load(id, 3, false);
         assert_eq!(load(&nodes), 4, "b is still on its way");
         nodes.ended(id, a);
         assert_eq!(load(&nodes), 3);
@@ -385,11 +397,40 @@ mod tests {
     }
 
     #[test]
+    fn a_node_without_room_for_results_gets_no_run_until_it_says_that_it_has_some() {
+        let nodes = Nodes::default();
+        let id = arrive(&nodes, 1, 0, &[]);
+        let run = RunId::from_u128(1);
+        let select = Select::default();
+        let asked = Asked {
+            job: JobId::from_u128(1),
+            run,
+            planned: Timestamp::MIN,
+            select: &select,
+            rule: Placement::Weighted,
+            wanted: None,
+            refused_by: &[],
+            last: None,
+            named_max: 3,
+        };
+        assert!(!nodes.told_load(id, 0, true), "it has none now");
+        let (bound, decision) = nodes.place(&asked);
+        assert!(bound.is_none());
+        assert_eq!(
+            decision.why_nowhere(),
+            "no node can take it (n: its spool is full until the store takes its results)"
+        );
+        assert!(!nodes.views()[0].takes_work());
+        assert!(nodes.told_load(id, 0, false), "waiting runs may go");
+        assert!(nodes.place(&asked).0.is_some());
+    }
+
+    #[test]
     fn what_other_servers_ordered_does_not_stay_for_ever() {
         let nodes = Nodes::default();
         let id = arrive(&nodes, 1, 7, &[]);
         assert_eq!(load(&nodes), 7);
-        nodes.told_load(id, 0);
+        nodes.told_load(id, 0, false);
         assert_eq!(load(&nodes), 0);
         // A new session: what it took meanwhile is counted once.
         let (a, b) = (booked(&nodes, 1), booked(&nodes, 2));

@@ -43,6 +43,9 @@ pub struct OpenRecord {
     pub manual: ManualFacts,
     #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
+    /// Attempts that were given up and that the store may not have yet: nobody else knows of them.
+    #[serde(rename = "l", default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<Attempt>,
 }
 
 /// Where an attempt may start, and nowhere else.
@@ -228,6 +231,7 @@ mod tests {
             decision: None,
             manual: ManualFacts::default(),
             next: None,
+            lost: Vec::new(),
         };
         let bytes = record.encode();
         assert!(bytes.len() < 220, "{}", bytes.len());

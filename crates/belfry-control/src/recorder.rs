@@ -1,14 +1,18 @@
 //! Writes runs and output to the store in batches, so that nobody waits for it: at most one entry a run, the newest, until it is
-//! written. When the end of a run is in the store, its agent and its shard are told.
+//! written. When the end of a run is in the store, its agent and its shard are told. While the store is away what waits has a bound:
+//! output beyond it is left to the agents, which have it on their disks (`taken`), and beyond a number of runs nothing is claimed.
+
+mod taken;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use belfry_core::attempt::Attempt;
 use belfry_core::run::{Run, RunState};
 use belfry_core::{NodeId, RunId, ShardId};
-use belfry_proto::session::{RunKey, Stored};
+use belfry_proto::session::{RunKey, SendAgain, Stored};
 use belfry_store::OutputChunk;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -16,6 +20,8 @@ use tokio::time::Instant;
 use crate::context::Context;
 use crate::live::LiveChunk;
 use crate::shard::ShardMessage;
+use crate::view::Unrecorded;
+use taken::{Taken, Verdict};
 
 /// A run that ends within this is written once.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
@@ -33,6 +39,8 @@ pub struct Recorder {
     wake: Notify,
     /// It is the end of a run: somebody waits for it.
     hurry: Notify,
+    /// It was said that too much waits.
+    is_full: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -40,8 +48,26 @@ struct Dirty {
     runs: HashMap<RunId, Run>,
     attempts: Vec<Attempt>,
     chunks: Vec<Arc<OutputChunk>>,
+    /// Of `chunks`, and of those that are being written.
+    chunk_bytes: usize,
+    taken: Taken,
     /// Being written right now.
     writing: usize,
+    runs_writing: usize,
+}
+
+impl Dirty {
+    fn take_chunk(&mut self, context: &Context, chunk: &Arc<OutputChunk>) -> Verdict {
+        let bytes = chunk.bytes.len();
+        // A single one has room, however large: else it would never be taken.
+        let has_room = self.chunk_bytes == 0 || self.chunk_bytes + bytes <= context.config.unrecorded_output_bytes_max;
+        let verdict = self.taken.judge((chunk.run, chunk.attempt), chunk.seq, has_room);
+        if verdict == Verdict::Take {
+            self.chunk_bytes += bytes;
+            self.chunks.push(chunk.clone());
+        }
+        verdict
+    }
 }
 
 /// What one write takes.
@@ -94,13 +120,74 @@ impl Recorder {
         self.hurry.notify_one();
     }
 
+    /// What is not taken is shown to followers all the same.
     pub fn chunk(&self, context: &Context, chunk: OutputChunk, live_only: bool) {
         let chunk = Arc::new(chunk);
-        if !live_only {
-            self.lock().chunks.push(chunk.clone());
-            self.wake.notify_one();
+        let verdict = if live_only { Verdict::Leave } else { self.lock().take_chunk(context, &chunk) };
+        match verdict {
+            Verdict::Known => return,
+            Verdict::Take => self.wake.notify_one(),
+            Verdict::Leave => {}
         }
-        context.live.chunk(LiveChunk { chunk, live_only });
+        context.live.chunk(LiveChunk { chunk, live_only: verdict != Verdict::Take });
+    }
+
+    /// Whether the end of an attempt that printed so many chunks may be recorded. If not, its agent will say all of it again.
+    pub fn takes_end(&self, context: &Context, run: RunId, attempt: u32, chunks: u32, node: NodeId) -> bool {
+        let mut dirty = self.lock();
+        if dirty.taken.has_all((run, attempt), chunks.into()) {
+            return true;
+        }
+        dirty.taken.missed((run, attempt), node);
+        drop(dirty);
+        self.ask_again(context);
+        false
+    }
+
+    /// As soon as there is room, agents are asked for what was not taken.
+    fn ask_again(&self, context: &Context) {
+        let mut by_node: HashMap<NodeId, Vec<RunKey>> = HashMap::new();
+        {
+            let mut dirty = self.lock();
+            if dirty.chunk_bytes > context.config.unrecorded_output_bytes_max / 4 {
+                return;
+            }
+            for ((run, attempt), node) in dirty.taken.next_missed() {
+                by_node.entry(node).or_default().push(RunKey { run: run.to_string(), attempt });
+            }
+        }
+        for (node, keys) in by_node {
+            context.sessions.tell(node, SendAgain { keys }.into());
+        }
+    }
+
+    pub fn unrecorded(&self) -> Unrecorded {
+        let dirty = self.lock();
+        Unrecorded {
+            runs: (dirty.runs.len() + dirty.runs_writing + dirty.attempts.len()) as u64,
+            output_bytes: dirty.chunk_bytes as u64,
+            full: self.is_full.load(Ordering::Relaxed),
+        }
+    }
+
+    /// So many runs wait for the store that no more are claimed.
+    pub fn is_full(&self, context: &Context) -> bool {
+        let is_full = self.unrecorded().runs >= context.config.unrecorded_runs_max as u64;
+        if self.is_full.swap(is_full, Ordering::Relaxed) != is_full {
+            if is_full {
+                tracing::error!(
+                    "{} runs wait for the store: nothing more is claimed until it takes them; fires that pass follow `misfire`",
+                    context.config.unrecorded_runs_max
+                );
+            } else {
+                tracing::info!("the store takes runs again: fires are claimed");
+            }
+        }
+        is_full
+    }
+
+    pub fn forget_idle(&self, context: &Context) {
+        self.lock().taken.forget_idle(|run| context.open.get(run).is_some());
     }
 
     /// Waits until everything that was handed over before is in the store.
@@ -137,12 +224,13 @@ impl Recorder {
             last_write = Some(Instant::now());
             if let Some(batch) = self.take() {
                 let failed = batch.write(context).await.err();
-                self.lock().writing = 0;
+                self.written(&batch, failed.is_none());
                 match failed {
                     None => {
                         retry_delay = Duration::from_millis(50);
                         context.store_health.ok();
                         self.tell(context, batch).await;
+                        self.ask_again(context);
                     }
                     Some(cause) => {
                         context.store_health.away(context.now(), crate::chain(&cause));
@@ -188,7 +276,16 @@ impl Recorder {
             return None;
         }
         dirty.writing = runs.len() + attempts.len() + chunks.len();
+        dirty.runs_writing = runs.len() + attempts.len();
         Some(Batch { runs, attempts, chunks })
+    }
+
+    fn written(&self, batch: &Batch, done: bool) {
+        let mut dirty = self.lock();
+        (dirty.writing, dirty.runs_writing) = (0, 0);
+        if done {
+            dirty.chunk_bytes -= batch.chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
+        }
     }
 
     fn put_back(&self, Batch { runs, mut attempts, mut chunks }: Batch) {
@@ -211,8 +308,10 @@ impl Recorder {
         let mut by_shard: HashMap<ShardId, Vec<RunId>> = HashMap::new();
         let mut waiting: HashMap<ShardId, Vec<RunId>> = HashMap::new();
         // What was given up as lost is no result: an agent that has one must not forget it.
+        let mut results = Vec::new();
         let mut has_result = |node: Option<NodeId>, given_up: bool, run: RunId, attempt: u32| {
             if let Some(node) = node.filter(|_| !given_up) {
+                results.push((run, attempt));
                 by_node.entry(node).or_default().push(RunKey { run: run.to_string(), attempt });
             }
         };
@@ -244,6 +343,8 @@ impl Recorder {
             // If the agent is away it reports again, and is told again.
             context.sessions.tell(node, Stored { keys }.into());
         }
+        let mut dirty = self.lock();
+        results.into_iter().for_each(|key| dirty.taken.forget(key));
     }
 
     fn lock(&self) -> MutexGuard<'_, Dirty> {

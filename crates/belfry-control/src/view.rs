@@ -22,6 +22,8 @@ pub struct NodeView {
     pub homes: u32,
     pub draining: bool,
     pub excluded: bool,
+    /// It takes no work until the servers have stored what waits on its disk.
+    pub spool_full: bool,
     pub connected: bool,
     pub incarnation: Incarnation,
     pub connected_since: Option<Timestamp>,
@@ -30,6 +32,12 @@ pub struct NodeView {
     pub clock_offset_ms: Option<i64>,
     /// The user that jobs without `as` run as.
     pub runs_as: String,
+}
+
+impl NodeView {
+    pub fn takes_work(&self) -> bool {
+        self.connected && !self.draining && !self.excluded && !self.spool_full
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -46,6 +54,16 @@ pub struct ClusterView {
     pub open_runs: u64,
     pub coordinator: Health,
     pub store: Health,
+    pub unrecorded: Unrecorded,
+}
+
+/// What this server holds until the store has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unrecorded {
+    pub runs: u64,
+    pub output_bytes: u64,
+    /// So many runs wait that no fire is claimed.
+    pub full: bool,
 }
 
 /// A server that lives, as the one that answers sees it.

@@ -223,10 +223,10 @@ async fn every_server_knows_what_a_node_has_from_all_of_them() {
     let (at_a, at_b) = (Agent::connect(&a, 1).await, Agent::connect(&b, 1).await);
     let load = |control: &Control| control.nodes()[0].load;
     for agent in [&at_a, &at_b] {
-        agent.said.send(session::Load { live: 7 }.into()).await.unwrap();
+        agent.said.send(session::Load { live: 7, spool_full: false }.into()).await.unwrap();
     }
     until(|| load(&a) == 7 && load(&b) == 7).await;
-    at_b.said.send(session::Load { live: 0 }.into()).await.unwrap();
+    at_b.said.send(session::Load { live: 0, spool_full: false }.into()).await.unwrap();
     until(|| load(&b) == 0).await;
     a.stop().await;
     b.stop().await;

@@ -148,6 +148,7 @@ mod tests {
             draining: false,
             excluded: false,
             clock_off: false,
+            spool_full: false,
             credit: 0,
         };
         Dwelling { node, alive: true }

@@ -29,6 +29,8 @@ pub struct Candidate {
     pub excluded: bool,
     /// Its clock differs by more than the allowed skew.
     pub clock_off: bool,
+    /// It has said that its disk has no room for more results.
+    pub spool_full: bool,
     /// Smooth weighted round robin's running sum; kept by the caller between calls.
     pub credit: i64,
 }
@@ -105,6 +107,8 @@ fn why_unfit(asked: &Asked<'_>, node: &Candidate) -> Option<WhyNot> {
         Some(why)
     } else if node.clock_off {
         Some(WhyNot::ClockOff)
+    } else if node.spool_full {
+        Some(WhyNot::SpoolFull)
     } else if node.weight == 0 {
         Some(WhyNot::NoWeight)
     } else if node.load >= node.slots.saturating_add(node.backlog) {

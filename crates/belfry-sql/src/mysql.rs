@@ -26,6 +26,20 @@ impl MySql {
     /// `mysql://user:password@host:port/database?ssl-mode=…`. Fails when the server cannot be reached now; later it may come and
     /// go.
     pub async fn connect(url: &str) -> Result<Self, SqlError> {
+        let this = Self::named(url)?;
+        let server = &this.server;
+        let mut connection = server.connect(Purpose::Reading).await?;
+        let flush = sql!("SELECT CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)");
+        let flush = server.driver.run(&mut connection, &flush).await;
+        server.close(connection).await;
+        if flush.is_ok_and(|found| found.rows.first().is_some_and(|row| row.opt_int(0) != Some(1))) {
+            tracing::warn!(at = %server.at, "innodb_flush_log_at_trx_commit is not 1: a crash there can lose what Belfry was told is safe");
+        }
+        Ok(this)
+    }
+
+    /// Without reaching for it: it may be away now.
+    pub fn named(url: &str) -> Result<Self, SqlError> {
         url::check(url, &["mysql", "mariadb"], PARAMETERS)?;
         let options = MySqlConnectOptions::from_str(url).map_err(|cause| url::unreadable("MySQL", &cause))?;
         let (host, port) = (options.get_host(), options.get_port());
@@ -41,13 +55,6 @@ impl MySql {
             // Texts of statements would fill our log; what fails is reported by who asked.
             .disable_statement_logging();
         let server = Server::new(MySqlDriver { options }, at);
-        let mut connection = server.connect(Purpose::Reading).await?;
-        let flush = sql!("SELECT CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)");
-        let flush = server.driver.run(&mut connection, &flush).await;
-        server.close(connection).await;
-        if flush.is_ok_and(|found| found.rows.first().is_some_and(|row| row.opt_int(0) != Some(1))) {
-            tracing::warn!(at = %server.at, "innodb_flush_log_at_trx_commit is not 1: a crash there can lose what Belfry was told is safe");
-        }
         Ok(Self { server: Arc::new(server) })
     }
 }

@@ -27,6 +27,20 @@ impl Postgres {
     /// `postgres://user:password@host:port/database?sslmode=…`. Fails when the server cannot be reached now; later it may come
     /// and go.
     pub async fn connect(url: &str) -> Result<Self, SqlError> {
+        let this = Self::named(url)?;
+        let server = &this.server;
+        let mut connection = server.connect(Purpose::Reading).await?;
+        let fsync = sql!("SELECT current_setting('fsync')");
+        let fsync = server.driver.run(&mut connection, &fsync).await;
+        server.close(connection).await;
+        if fsync.is_ok_and(|found| found.rows.first().is_some_and(|row| row.opt_text(0) == Some("off"))) {
+            tracing::warn!(at = %server.at, "runs with fsync off: a power failure there can lose or damage what Belfry was told is safe");
+        }
+        Ok(this)
+    }
+
+    /// Without reaching for it: it may be away now.
+    pub fn named(url: &str) -> Result<Self, SqlError> {
         url::check(url, &["postgres", "postgresql"], PARAMETERS)?;
         let options = PgConnectOptions::from_str(url).map_err(|cause| url::unreadable("PostgreSQL", &cause))?;
         let (host, port) = (options.get_host(), options.get_port());
@@ -37,13 +51,6 @@ impl Postgres {
             // Texts of statements would fill our log; what fails is reported by who asked.
             .disable_statement_logging();
         let server = Server::new(PostgresDriver { options, texts: NumberedTexts::default() }, at);
-        let mut connection = server.connect(Purpose::Reading).await?;
-        let fsync = sql!("SELECT current_setting('fsync')");
-        let fsync = server.driver.run(&mut connection, &fsync).await;
-        server.close(connection).await;
-        if fsync.is_ok_and(|found| found.rows.first().is_some_and(|row| row.opt_text(0) == Some("off"))) {
-            tracing::warn!(at = %server.at, "runs with fsync off: a power failure there can lose or damage what Belfry was told is safe");
-        }
         Ok(Self { server: Arc::new(server) })
     }
 }

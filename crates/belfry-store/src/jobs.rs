@@ -4,6 +4,7 @@
 use belfry_core::job::RunOn;
 use belfry_core::{Job, JobDocument, JobId, Timestamp};
 use belfry_sql::{Row, Statement, Value, Written, sql};
+use serde::{Deserialize, Serialize};
 
 use crate::columns::{from_json, instant, opt_instant, parsed, word};
 use crate::dialect::{marks, pairs_in, pieces};
@@ -63,7 +64,7 @@ pub struct JobLife {
 }
 
 /// A job whose document has not been parsed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RawJob {
     pub id: JobId,
     pub revision: u64,

@@ -3,11 +3,13 @@
 
 mod attempts;
 mod audit;
+mod callers;
 mod columns;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod dialect;
 mod error;
+mod impatient;
 mod jobs;
 mod joins;
 mod nodes;
@@ -28,8 +30,13 @@ mod users;
 #[cfg(test)]
 mod query_plans;
 
+/// What the database said when it did not do what was asked.
+pub use belfry_sql::SqlError as StoreFailure;
+
 pub use audit::{Actor, AuditEntry, AuditFilter};
+pub use callers::Callers;
 pub use error::{ChangeRefused, StoreError};
+pub use impatient::Contact;
 pub use jobs::{Applied, Change, JobChange, JobCursor, JobFilter, JobLife, RawJob};
 pub use joins::Joined;
 pub use nodes::{NodeChange, NodeRecord};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use belfry_core::{Incarnation, NodeId, Timestamp};
 use belfry_sql::{Row, Statement, Value, Written, sql};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::audit::{self, Deed};
@@ -11,7 +12,7 @@ use crate::columns::{bits, from_json, instant, json as to_json, ms, opt_instant,
 use crate::dialect::{IfThere, if_there, insert};
 use crate::{Actor, Store, StoreError};
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeRecord {
     pub id: NodeId,
     pub name: String,

@@ -19,6 +19,15 @@ impl Store {
         Ok(Self { db })
     }
 
+    /// On a database that is away, and whose schema is known to be up to date.
+    pub fn over(db: Arc<dyn Database>) -> Self {
+        Self { db }
+    }
+
+    pub(crate) fn database(&self) -> Arc<dyn Database> {
+        self.db.clone()
+    }
+
     pub(crate) fn dialect(&self) -> belfry_sql::Dialect {
         self.db.dialect()
     }

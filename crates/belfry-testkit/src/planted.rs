@@ -5,7 +5,7 @@ use std::process::Command;
 
 /// One bug.
 pub struct Planted {
-    /// In DESIGN §12.
+    /// In DESIGN §12, and counted on.
     pub number: u8,
     pub switch: &'static str,
     /// Crate and test program.
@@ -31,6 +31,7 @@ const CHAOS: &str = "belfry/chaos";
 const CLUSTER: &str = "belfry-control/cluster";
 const KILL9: &str = "belfry/kill9";
 const LIVENESS: &str = "belfry-coord/liveness";
+const STORE_AWAY: &str = "belfry-control/store_away";
 const TAKEOVER: &str = "belfry-control/takeover";
 
 /// The tests of `belfry/chaos` and `belfry/kill9` plant their bugs by themselves: for them it is the verdict that is named.
@@ -87,6 +88,13 @@ pub const PLANTED: &[Planted] = &[
     planted(17, "takeover_unguarded", LIVENESS, "a_takeover_guarded_by_an_old_heartbeat_is_refused", "unwrap_err"),
     planted(18, "trust_from_reply", LIVENESS, "trust_counts_from_send", "left: "),
     planted(20, "lower_term_obeyed", AGENT, "orders::orders_of_a_lower_term_are_not_obeyed", "does not own the shard"),
+    planted(
+        25,
+        "end_taken_without_its_output",
+        STORE_AWAY,
+        "an_end_is_taken_only_with_all_of_the_output_before_it",
+        "acknowledged without its output",
+    ),
 ];
 
 /// Each test of this suite that a planted bug must make fail does so.

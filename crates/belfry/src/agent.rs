@@ -29,6 +29,7 @@ async fn work(args: AgentArgs) -> anyhow::Result<()> {
         allow_root: args.allow_root,
         default_user: args.default_user.clone().unwrap_or_else(|| "nobody".to_owned()),
         quit_time: args.quit_time.get(),
+        spool_max_bytes: args.spool_max.bytes(),
         zygote: serve::own_zygote(),
         join: args.join.clone().map(|token| through(token, &args.servers)),
     })

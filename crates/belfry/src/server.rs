@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use belfry_api::{ApiSettings, Joining};
-use belfry_control::{Addresses, ControlConfig, Tasks};
+use belfry_control::{Addresses, ControlConfig, Snapshot, Tasks};
 use belfry_coord::{Clock, SystemClock};
 use belfry_core::join::is_address;
 use belfry_core::units::Span;
@@ -19,6 +19,7 @@ use crate::serve::{self, Backends, Ca, DataDir, Http};
 use crate::up;
 
 const TTL_MIN: Span = Span::from_secs(2);
+const SNAPSHOT_FILE: &str = "snapshot.jsonl";
 
 pub fn run(args: ServerArgs) -> anyhow::Result<ExitCode> {
     serve::init_logging();
@@ -40,11 +41,23 @@ async fn serve(args: ServerArgs) -> anyhow::Result<()> {
     let data = DataDir::open(folder)?;
     let http = Http::bind(&args.http).await?;
     let timezone = up::timezone(args.default_timezone.as_deref())?;
-    let backends = Backends::open(&data, args.store.as_deref(), args.coordinator.as_deref()).await?;
+    let snapshot_path = args.store.as_ref().map(|_| data.file(SNAPSHOT_FILE));
+    let snapshot = match &snapshot_path {
+        Some(path) => Snapshot::read(path).with_context(|| format!("{} cannot be read", path.display()))?,
+        None => None,
+    };
+    let backends =
+        Backends::open(&data, args.store.as_deref(), args.coordinator.as_deref(), snapshot.is_some()).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    up::first_admin(&data, &backends.store, &*clock).await?;
-    up::cli_token(&data, &backends.store, &*clock).await?;
-    let ca = Ca::of_cluster(&backends.store, clock.now()).await?;
+    let snapshot = snapshot.filter(|_| backends.store_is_away);
+    let ca = match &snapshot {
+        Some(snapshot) => Ca::of_snapshot(snapshot)?,
+        None => {
+            up::first_admin(&data, &backends.store, &*clock).await?;
+            up::cli_token(&data, &backends.store, &*clock).await?;
+            Ca::of_cluster(&backends.store, clock.now()).await?
+        }
+    };
     let for_agents = TcpListener::bind(args.listen_agents.unwrap_or(([127, 0, 0, 1], 8788).into()))
         .await
         .context("the address for agents cannot be listened on; choose another with --listen-agents")?;
@@ -54,6 +67,7 @@ async fn serve(args: ServerArgs) -> anyhow::Result<()> {
         ttl: args.ttl.map_or(ControlConfig::default().ttl, Span::get),
         tidy: !args.no_compaction,
         addresses: Addresses { api: url.clone(), agents: reached_by_agents(&args, agents)? },
+        snapshot: snapshot_path,
         ..ControlConfig::default()
     };
     let control = up::start_control(config, &backends, clock.clone()).await?;
@@ -64,6 +78,7 @@ async fn serve(args: ServerArgs) -> anyhow::Result<()> {
         secure_cookie: http.has_tls(),
         joining: Some(Joining { ca: ca.hash, address: agents.to_string() }),
         peers_ca: Some(ca.certificate.clone()),
+        callers: snapshot.map(|snapshot| snapshot.callers).unwrap_or_default(),
         ..ApiSettings::default()
     };
     let router = up::api(&backends.store, &control, settings, clock, &tasks)?;

@@ -55,6 +55,7 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
         allow_root: args.allow_root,
         default_user: args.default_user.clone().unwrap_or_else(|| "nobody".to_owned()),
         quit_time: args.quit_time.get(),
+        spool_max_bytes: args.spool_max.bytes(),
         zygote: serve::own_zygote(),
         join: None,
     })
@@ -125,6 +126,7 @@ pub fn api(
     tasks.spawn("metrics upkeep", belfry_api::metrics::upkeep(handle.clone()));
     let state =
         ApiState::new(store.clone(), control.clone(), settings, Arc::new(move || clock.now())).with_metrics(handle);
+    tasks.spawn("contact with the store", state.clone().keep_contact());
     Ok(belfry_api::router(state))
 }
 

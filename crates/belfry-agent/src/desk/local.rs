@@ -8,10 +8,12 @@ use belfry_core::job_table::Stored;
 use belfry_core::run::{Outcome, RunState};
 use belfry_proto::session::{Dispatch, Ended, LocalJob, LocalJobs, LocalRun, Released, from_agent};
 
+use super::past::Refusal;
 use super::{Act, Desk, KillOrder, Live, LiveState, SessionId};
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::local::{Claim, Copy, Judged, Record, instant};
+use crate::spool::Space;
 
 const REPLACED: &str = "a later run replaces it (overlap is replace)";
 
@@ -105,6 +107,10 @@ impl Desk {
             let reason = "its job was removed from this node before it started".to_owned();
             return self.never_began(&claim, Outcome::Cancelled, reason, now);
         };
+        if self.space == Space::None {
+            let reason = Refusal::SpoolFull.reason().to_owned();
+            return self.never_began(&claim, Outcome::Skipped, reason, now);
+        }
         let key = key_of(&claim);
         let dispatch = Dispatch {
             key: Some(key.to_wire()),

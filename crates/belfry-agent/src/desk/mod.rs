@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::local::{Claim, Local, ToWrite};
+use crate::spool::Space;
 use crate::trust::{Heartbeats, Trust};
 use exclusive::Exclusive;
 pub(crate) use local::boot_id;
@@ -75,6 +76,8 @@ pub(crate) enum Event {
     LocalWritten {
         ticket: u64,
     },
+    /// What the spool has room for.
+    Space(Space),
     /// No new work from now on.
     Drain {
         reason: String,
@@ -150,6 +153,7 @@ pub(crate) struct Desk {
     peers: Peers,
     beats: Heartbeats,
     stopping: Option<String>,
+    space: Space,
     next_resend: Duration,
     acts: Vec<Act>,
 }
@@ -212,6 +216,7 @@ impl Desk {
             peers,
             beats: Heartbeats::new(trust),
             stopping: None,
+            space: Space::default(),
             next_resend: now.boot + RESEND_AFTER,
             acts: Vec::new(),
         };
@@ -239,6 +244,7 @@ impl Desk {
             Event::Live(chunk) => self.forward_output(chunk),
             Event::Written(messages) => self.written(messages, now),
             Event::LocalWritten { ticket } => self.local_written(ticket, now),
+            Event::Space(space) => self.has_space(space),
             Event::Drain { reason } => self.drain(reason, now),
             Event::EndAll { reason } => self.end_all(&reason),
         }
@@ -281,6 +287,20 @@ impl Desk {
 
     fn send(&mut self, session: SessionId, message: from_agent::Message) {
         self.acts.push(Act::Send { session, message });
+    }
+
+    /// The servers hear at once, so that little is refused when there is no room, and work comes as soon as there is.
+    fn has_space(&mut self, space: Space) {
+        if std::mem::replace(&mut self.space, space) == space {
+            return;
+        }
+        match space {
+            Space::Enough => tracing::info!("the spool has room again: work is taken"),
+            Space::Scarce | Space::None => tracing::warn!(
+                "the spool is nearly full of results that no server has stored, and no new work is taken; see whether servers and store are up, or raise --spool-max"
+            ),
+        }
+        self.tell_load();
     }
 
     fn drain(&mut self, reason: String, now: Moment) {

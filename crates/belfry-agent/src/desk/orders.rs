@@ -12,6 +12,7 @@ use super::past::{Known, Refusal};
 use super::{Act, Desk, KillOrder, Live, LiveState, SessionId};
 use crate::clock::Moment;
 use crate::key::Key;
+use crate::spool::Space;
 
 pub(super) const LOST_CONTACT: &str = "lost contact with the servers before its start";
 
@@ -39,6 +40,7 @@ impl Desk {
             () if !self.is_for_this_incarnation(&dispatch) => Some(Refusal::OtherIncarnation),
             () if !is_of_highest_term => Some(Refusal::LowerTerm),
             () if self.stopping.is_some() => Some(Refusal::Stopping),
+            () if self.space == Space::None => Some(Refusal::SpoolFull),
             () => None,
         };
         match refusal {
@@ -88,7 +90,10 @@ impl Desk {
     fn amend(&mut self, key: Key, session: SessionId, dispatch: Dispatch, at: Duration) {
         let for_this_incarnation = self.is_for_this_incarnation(&dispatch);
         let Some(live) = self.live.get_mut(&key) else { return };
-        live.session = Some(session);
+        if live.session.replace(session) != Some(session) && live.started_at_ms().is_some() {
+            // A server takes the end of a run when it was told all that came before, from the beginning.
+            self.acts.push(Act::SendSpooled { session, key });
+        }
         if let LiveState::Waiting(order) = &mut live.state
             && for_this_incarnation
             && dispatch.revision > order.dispatch.revision

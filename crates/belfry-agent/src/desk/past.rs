@@ -26,6 +26,7 @@ pub(super) enum Refusal {
     OtherIncarnation,
     LowerTerm,
     Stopping,
+    SpoolFull,
 }
 
 const GENERATION: Duration = Duration::from_secs(3600);
@@ -37,6 +38,9 @@ impl Refusal {
             Refusal::OtherIncarnation => "the order is for another incarnation of this node",
             Refusal::LowerTerm => "the order comes from a server that does not own the shard any more",
             Refusal::Stopping => "the agent is stopping",
+            Refusal::SpoolFull => {
+                "its spool is full of results that no server has stored; see whether the store is up, or raise --spool-max of the agent"
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use belfry_proto::session::{Ended, FromAgent, OutputChunk, Started, from_agent};
 
 use super::past::Known;
-use super::{Act, Desk, LiveState};
+use super::{Act, Desk, LiveState, SessionId};
 use crate::clock::Moment;
 use crate::key::Key;
 
@@ -79,6 +79,16 @@ impl Desk {
         }
         self.exclusive.ended(key);
         self.say_hello_when_nothing_exclusive_is_left();
+    }
+
+    /// The server has not taken the end, because it had no room for what came before it.
+    pub(super) fn send_again(&mut self, session: SessionId, keys: &[belfry_proto::session::RunKey], now: Moment) {
+        for key in keys.iter().filter_map(|key| Key::from_wire(Some(key))) {
+            if self.peers.is_undelivered(key) {
+                self.peers.deliver(key, Some(session), now.boot);
+                self.acts.push(Act::SendSpooled { session, key });
+            }
+        }
     }
 
     pub(super) fn stored(&mut self, keys: &[belfry_proto::session::RunKey]) {

@@ -10,6 +10,7 @@ use super::orders::LOST_CONTACT;
 use super::{Act, Desk, SessionId};
 use crate::clock::Moment;
 use crate::key::Key;
+use crate::spool::Space;
 use crate::trust::Answer;
 
 /// A server that says less means this.
@@ -32,6 +33,7 @@ impl Desk {
             to_agent::Message::Kill(kill) => self.kill(kill, now),
             to_agent::Message::Stored(stored) => self.stored(&stored.keys),
             to_agent::Message::LocalJobs(jobs) => self.local_jobs(session, jobs, now),
+            to_agent::Message::SendAgain(again) => self.send_again(session, &again.keys, now),
             to_agent::Message::Clock(question) => {
                 self.send(
                     session,
@@ -74,6 +76,7 @@ impl Desk {
                 runs_as: self.facts.runs_as.clone(),
                 credential: self.facts.credential.clone(),
                 live: Some(self.live.len() as u32),
+                spool_full: self.space != Space::Enough,
             }),
         );
     }
@@ -129,10 +132,10 @@ impl Desk {
     }
 
     /// To every server: one that orders nothing at the moment would else go by what it heard long ago.
-    fn tell_load(&mut self) {
-        let live = self.live.len() as u32;
+    pub(super) fn tell_load(&mut self) {
+        let (live, spool_full) = (self.live.len() as u32, self.space != Space::Enough);
         for session in self.peers.all_ready() {
-            self.send(session, from_agent::Message::Load(Load { live }));
+            self.send(session, from_agent::Message::Load(Load { live, spool_full }));
         }
     }
 

@@ -254,3 +254,32 @@ fn a_node_that_was_held_dead_says_hello_when_nothing_exclusive_is_left() {
     assert_eq!(hellos.len(), 2);
     assert!(hellos.iter().all(|hello| hello.incarnation == 8 && hello.finished == [key(1).to_wire()]));
 }
+
+#[test]
+fn without_room_for_results_the_servers_are_told_and_orders_are_refused_until_there_is_some() {
+    let loads = |acts: &[Act]| -> Vec<bool> {
+        let load = |act: &Act| match act {
+            Act::Send { message: from_agent::Message::Load(load), .. } => Some(load.spool_full),
+            _ => None,
+        };
+        acts.iter().filter_map(load).collect()
+    };
+    let refused = |acts: &[Act]| -> Vec<bool> {
+        let taken = |act: &Act| match act {
+            Act::Send { message: from_agent::Message::Taken(taken), .. } => Some(!taken.refused.is_empty()),
+            _ => None,
+        };
+        acts.iter().filter_map(taken).collect()
+    };
+    let mut world = World::trusted();
+    assert_eq!(loads(&world.on(Event::Space(Space::Enough))), [false; 0], "no news");
+    assert_eq!(loads(&world.on(Event::Space(Space::Scarce))), [true]);
+    assert_eq!(refused(&world.dispatch(1, 400)), [false], "it was sent before the server heard of it");
+    world.on(Event::Space(Space::None));
+    assert_eq!(refused(&world.dispatch(2, 400)), [true]);
+    assert!(hellos(world.on(Event::Opened { session: SessionId(2) }))[0].spool_full);
+    assert_eq!(starts(&world.pass(400)), [key(1)], "what was taken starts");
+    assert_eq!(loads(&world.on(Event::Space(Space::Enough))), [false]);
+    assert_eq!(refused(&world.dispatch(3, 400)), [false]);
+    assert_eq!(refused(&world.dispatch(2, 400)), [true], "a refusal is for ever: the run may be elsewhere by now");
+}

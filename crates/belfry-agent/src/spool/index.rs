@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use belfry_proto::session::FromAgent;
 
-use super::record::Kind;
+use super::record::{self, Kind};
 use crate::key::Key;
 
 #[derive(Clone)]
@@ -13,11 +13,19 @@ pub(super) enum Location {
     Disk {
         segment: u32,
         offset: u32,
+        bytes: u32,
     },
     /// The disk did not take it so far.
     Memory(Arc<FromAgent>),
-    /// Output for which there was no room, neither on the disk nor in memory.
-    GivenUp,
+}
+
+impl Location {
+    fn bytes(&self) -> u64 {
+        match self {
+            Location::Disk { bytes, .. } => u64::from(*bytes),
+            Location::Memory(message) => record::bytes(message),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -59,14 +67,18 @@ impl Index {
         matches!(location, Some(Location::Memory(_)))
     }
 
-    pub(super) fn moved_to_disk(&mut self, key: Key, place: usize, segment: u32, offset: u32) {
+    pub(super) fn moved_to_disk(&mut self, key: Key, place: usize, written: Location) {
         let Some(location) = self.runs.get_mut(&key).and_then(|records| records.places.get_mut(place)) else { return };
-        *location = Location::Disk { segment, offset };
-        *self.needed.entry(segment).or_default() += 1;
+        if let Location::Disk { segment, .. } = written {
+            *self.needed.entry(segment).or_default() += 1;
+        }
+        *location = written;
     }
 
-    pub(super) fn forget(&mut self, key: Key) {
-        let Some(records) = self.runs.remove(&key) else { return };
+    /// How many bytes of records that gives back.
+    pub(super) fn forget(&mut self, key: Key) -> u64 {
+        let Some(records) = self.runs.remove(&key) else { return 0 };
+        let bytes = records.places.iter().map(Location::bytes).sum();
         for location in records.places {
             if let Location::Disk { segment, .. } = location
                 && let Some(needed) = self.needed.get_mut(&segment)
@@ -74,13 +86,20 @@ impl Index {
                 *needed = needed.saturating_sub(1);
             }
         }
+        bytes
+    }
+
+    pub(super) fn needed_bytes(&self) -> u64 {
+        self.runs.values().flat_map(|records| &records.places).map(Location::bytes).sum()
     }
 
     /// After a crash: what has no end is unknown to everybody, and the servers call it lost.
     pub(super) fn forget_unfinished(&mut self) {
         let unfinished: Vec<Key> =
             self.runs.iter().filter(|(_, records)| !records.ended).map(|(key, _)| *key).collect();
-        unfinished.into_iter().for_each(|key| self.forget(key));
+        for key in unfinished {
+            self.forget(key);
+        }
     }
 
     pub(super) fn take_unneeded_segments(&mut self) -> Vec<u32> {

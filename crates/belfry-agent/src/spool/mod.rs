@@ -2,12 +2,13 @@
 //! one is deleted when nothing in it is needed any more. It never decides where a result is sent.
 //!
 //! A record is in the kernel's hands before the message is handed on, so a killed agent loses nothing that it reported;
-//! it is on the disk at most about 100 ms later.
+//! it is on the disk at most about 100 ms later. The bytes it holds have a bound, see `room`.
 
 mod index;
 mod memory;
 mod place;
 mod record;
+mod room;
 mod segment;
 mod sync;
 mod writer;
@@ -26,6 +27,8 @@ use index::{Index, Location};
 pub use memory::MemoryDisk;
 pub(crate) use memory::MemorySpool;
 pub(crate) use place::Place;
+use room::Room;
+pub(crate) use room::Space;
 
 /// Cheap to clone; the files are closed when the last clone is gone.
 #[derive(Clone)]
@@ -39,6 +42,7 @@ struct Shared {
     submitted: Mutex<Submitted>,
     something_submitted: Condvar,
     index: Mutex<Index>,
+    room: Room,
     /// Bytes of output that may still be submitted before the writer has caught up.
     room_bytes: Semaphore,
 }
@@ -61,18 +65,28 @@ const READ_BATCH_BYTES: usize = 256 * 1024;
 
 impl Spool {
     /// Opens the folder, making it when it is missing, and finds what a former incarnation could not deliver.
-    pub(crate) fn open(folder: &Path, hand_on: HandOn) -> io::Result<Spool> {
+    pub(crate) fn open(folder: &Path, max_bytes: u64, hand_on: HandOn) -> io::Result<Spool> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let (index, next_segment) = segment::replay(folder)?;
         let shared = Arc::new(Shared {
             folder: folder.to_owned(),
             submitted: Mutex::default(),
             something_submitted: Condvar::new(),
+            room: Room::new(max_bytes, index.needed_bytes()),
             index: Mutex::new(index),
             room_bytes: Semaphore::new(UNWRITTEN_OUTPUT_BYTES_MAX),
         });
         writer::start(Arc::clone(&shared), next_segment, hand_on)?;
         Ok(Spool { _closes: Arc::new(CloseOnDrop(Arc::clone(&shared))), shared })
+    }
+
+    pub(crate) fn space(&self) -> Space {
+        self.shared.room.space()
+    }
+
+    /// Whether so many bytes of output may be kept; what may not is left out, and that is marked.
+    pub(crate) fn has_room_for_output(&self, bytes: usize) -> bool {
+        self.shared.room.is_enough_for_output(bytes as u64)
     }
 
     /// Keeps a piece of output. Waits while the disk does not keep up.
@@ -93,7 +107,8 @@ impl Spool {
     pub(crate) fn forget(&self, keys: &[Key]) {
         let unneeded = {
             let mut index = self.shared.index();
-            keys.iter().for_each(|key| index.forget(*key));
+            let bytes = keys.iter().map(|key| index.forget(*key)).sum();
+            self.shared.room.give_back(bytes);
             index.take_unneeded_segments()
         };
         segment::remove(&self.shared.folder, &unneeded);
@@ -122,7 +137,9 @@ impl Spool {
 
 impl Shared {
     fn submit(&self, message: from_agent::Message) {
-        self.submitted().messages.push(FromAgent { message: Some(message) });
+        let message = FromAgent { message: Some(message) };
+        self.room.take(record::bytes(&message));
+        self.submitted().messages.push(message);
         self.something_submitted.notify_one();
     }
 

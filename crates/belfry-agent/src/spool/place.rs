@@ -3,7 +3,7 @@
 use belfry_proto::session::{Ended, FromAgent, OutputChunk};
 
 use super::memory::MemorySpool;
-use super::{Reading, Spool};
+use super::{Reading, Space, Spool};
 use crate::key::Key;
 
 pub(crate) enum Place {
@@ -18,6 +18,21 @@ pub(crate) enum Records {
 }
 
 impl Place {
+    /// A simulated disk has no end.
+    pub(crate) fn space(&self) -> Space {
+        match self {
+            Place::Disk(spool) => spool.space(),
+            Place::Memory(_) => Space::Enough,
+        }
+    }
+
+    pub(crate) fn has_room_for_output(&self, bytes: usize) -> bool {
+        match self {
+            Place::Disk(spool) => spool.has_room_for_output(bytes),
+            Place::Memory(_) => true,
+        }
+    }
+
     pub(crate) async fn keep_chunk(&self, chunk: OutputChunk) {
         match self {
             Place::Disk(spool) => spool.keep_chunk(chunk).await,

@@ -26,6 +26,11 @@ pub(super) fn append(out: &mut Vec<u8>, message: &FromAgent) {
     out[start + 4..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
+/// What it takes on the disk.
+pub(super) fn bytes(message: &FromAgent) -> u64 {
+    (HEADER_BYTES + message.encoded_len()) as u64
+}
+
 impl Header {
     /// `None`: there is no record here. Zeros, as a file may have at its end after a crash, are no record.
     pub(super) fn parse(bytes: &[u8]) -> Option<Header> {

@@ -58,7 +58,7 @@ fn replay_one(folder: &Path, segment: u32, index: &mut Index) -> io::Result<()> 
     let mut offset = 0;
     while let Some((message, length)) = parse(&bytes[offset..]) {
         if let Some((key, kind)) = key_of(&message) {
-            index.add(key, kind, Location::Disk { segment, offset: offset as u32 });
+            index.add(key, kind, Location::Disk { segment, offset: offset as u32, bytes: length as u32 });
         }
         offset += length;
     }
@@ -84,9 +84,8 @@ pub(super) fn read_batch(folder: &Path, left: &mut Vec<Location>, bytes_max: usi
         && let Some(location) = left.pop()
     {
         match location {
-            Location::GivenUp => {}
             Location::Memory(message) => batch.push(message.as_ref().clone()),
-            Location::Disk { segment, offset } => {
+            Location::Disk { segment, offset, .. } => {
                 if open.as_ref().is_none_or(|(number, _)| *number != segment) {
                     open = File::open(path(folder, segment)).ok().map(|file| (segment, file));
                 }

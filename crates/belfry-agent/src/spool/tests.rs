@@ -27,9 +27,13 @@ fn end(run: u128) -> Ended {
 }
 
 fn open(folder: &Path) -> (Spool, mpsc::Receiver<Vec<FromAgent>>) {
+    open_with(folder, 1 << 30)
+}
+
+fn open_with(folder: &Path, max_bytes: u64) -> (Spool, mpsc::Receiver<Vec<FromAgent>>) {
     let (sender, handed_on) = mpsc::channel();
     let hand_on = move |messages| drop(sender.send(messages));
-    (Spool::open(folder, Box::new(hand_on)).unwrap(), handed_on)
+    (Spool::open(folder, max_bytes, Box::new(hand_on)).unwrap(), handed_on)
 }
 
 fn wait_for(handed_on: &mpsc::Receiver<Vec<FromAgent>>, count: usize) {
@@ -140,4 +144,69 @@ async fn a_full_disk_loses_no_result_and_is_recovered_from() {
     drop(spool);
     let (again, _written) = open(&spool_folder);
     assert_eq!(again.finished(), [key(1), key(2)]);
+}
+
+#[tokio::test]
+async fn near_the_bound_output_has_no_room_beyond_it_there_is_no_work_and_ends_are_kept_all_the_same() {
+    const MAX_BYTES: u64 = 64 * 1024;
+    const CHUNK: &[u8] = &[b'x'; 4096];
+    let folder = tempfile::tempdir().unwrap();
+    let (spool, written) = open_with(folder.path(), MAX_BYTES);
+    let mut chunks = 0;
+    while spool.has_room_for_output(CHUNK.len()) {
+        spool.keep_chunk(chunk(1, chunks, CHUNK)).await;
+        chunks += 1;
+    }
+    assert_eq!(chunks, 11, "three quarters of the bound hold 11 chunks with their records' heads");
+    assert_eq!(spool.space(), Space::Enough);
+    let mut ends = 0;
+    let mut keep_ends_until = |space: Space| {
+        while spool.space() != space {
+            ends += 1;
+            spool.keep_end(end(100 + ends));
+        }
+        ends
+    };
+    let scarce_after = keep_ends_until(Space::Scarce);
+    let full_after = keep_ends_until(Space::None);
+    assert!(scarce_after < full_after);
+    spool.keep_end(end(1));
+    wait_for(&written, chunks as usize + full_after as usize + 1);
+    assert_eq!(spool.finished().len(), full_after as usize + 1, "no end was given up");
+
+    // The same after a restart: the bound is about what is there, whoever wrote it.
+    drop(spool);
+    let (spool, _written) = open_with(folder.path(), MAX_BYTES);
+    assert_eq!(spool.space(), Space::None);
+    assert_eq!(read_all(&spool, key(1), 0).await.len(), chunks as usize + 1);
+    let ends: Vec<Key> = spool.finished().into_iter().filter(|known| *known != key(1)).collect();
+    spool.forget(&ends[..1]);
+    assert_ne!(spool.space(), Space::Enough, "it does not come and go with each result");
+    spool.forget(&ends);
+    assert_eq!(spool.space(), Space::Enough);
+    assert!(!spool.has_room_for_output(CHUNK.len()));
+    spool.forget(&[key(1)]);
+    assert!(spool.has_room_for_output(CHUNK.len()));
+}
+
+#[tokio::test]
+async fn what_the_disk_does_not_take_has_a_bound_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool_folder = folder.path().join("spool");
+    let (spool, written) = open(&spool_folder);
+    fs::remove_dir_all(&spool_folder).unwrap();
+    let bytes: &'static [u8] = vec![b'x'; 1 << 20].leak();
+    let mut chunks = 0;
+    while spool.has_room_for_output(bytes.len()) {
+        assert!(chunks < 64, "more than fits in memory");
+        spool.keep_chunk(chunk(1, chunks, bytes)).await;
+        wait_for(&written, 1);
+        chunks += 1;
+    }
+    assert_eq!(spool.space(), Space::Enough, "work goes on, its ends are small");
+    spool.keep_end(end(1));
+    fs::create_dir(&spool_folder).unwrap();
+    spool.flush().await;
+    assert!(spool.has_room_for_output(bytes.len()));
+    assert_eq!(read_all(&spool, key(1), 0).await.len(), chunks as usize + 1, "nothing was given up");
 }

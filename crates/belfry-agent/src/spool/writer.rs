@@ -10,7 +10,7 @@ use std::time::Duration;
 use belfry_proto::session::FromAgent;
 
 use super::index::Location;
-use super::record::{self, Kind, key_of, output_bytes};
+use super::record::{self, key_of, output_bytes};
 use super::segment;
 use super::sync::Syncer;
 use super::{HandOn, Shared, Submitted};
@@ -23,7 +23,7 @@ struct Writer {
     open: Option<Open>,
     next_segment: u32,
     unwritten: VecDeque<Unwritten>,
-    unwritten_output_bytes: usize,
+    unwritten_bytes: u64,
 }
 
 struct Open {
@@ -42,20 +42,11 @@ struct Unwritten {
 const SEGMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_RECORDS_MAX: usize = 256;
-/// Beyond this, output is given up while the disk is full; ends of runs never are.
-const OUTPUT_IN_MEMORY_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 pub(super) fn start(shared: Arc<Shared>, next_segment: u32, hand_on: HandOn) -> io::Result<()> {
     let syncer = Syncer::start()?;
-    let mut writer = Writer {
-        shared,
-        syncer,
-        hand_on,
-        open: None,
-        next_segment,
-        unwritten: VecDeque::new(),
-        unwritten_output_bytes: 0,
-    };
+    let mut writer =
+        Writer { shared, syncer, hand_on, open: None, next_segment, unwritten: VecDeque::new(), unwritten_bytes: 0 };
     // Fate: ends when the last handle of the spool is gone, after writing what was submitted.
     std::thread::Builder::new().name("spool-writer".into()).spawn(move || writer.write_until_closed())?;
     Ok(())
@@ -67,6 +58,7 @@ impl Writer {
             let Submitted { messages, flushes, closed } = self.wait();
             self.keep(messages);
             self.retry();
+            self.shared.room.unwritten(self.unwritten_bytes);
             if let Some(open) = self.open.as_ref().filter(|_| !flushes.is_empty())
                 && let Err(cause) = open.file.sync_data()
             {
@@ -117,15 +109,16 @@ impl Writer {
         } else {
             self.keep_in_memory(&messages);
         }
+        self.shared.room.unwritten(self.unwritten_bytes);
         self.shared.room_bytes.add_permits(room);
         (self.hand_on)(messages);
     }
 
-    fn record_places(&self, messages: &[FromAgent], places: &[(u32, u32)]) {
+    fn record_places(&self, messages: &[FromAgent], places: &[Location]) {
         let mut index = self.shared.index();
-        for (message, (segment, offset)) in messages.iter().zip(places) {
+        for (message, place) in messages.iter().zip(places) {
             if let Some((key, kind)) = key_of(message) {
-                index.add(key, kind, Location::Disk { segment: *segment, offset: *offset });
+                index.add(key, kind, place.clone());
             }
         }
     }
@@ -134,12 +127,7 @@ impl Writer {
         let mut index = self.shared.index();
         for message in messages {
             let Some((key, kind)) = key_of(message) else { continue };
-            let bytes = output_bytes(message);
-            if kind == Kind::Chunk && self.unwritten_output_bytes + bytes > OUTPUT_IN_MEMORY_BYTES_MAX {
-                index.add(key, kind, Location::GivenUp);
-                continue;
-            }
-            self.unwritten_output_bytes += bytes;
+            self.unwritten_bytes += record::bytes(message);
             let message = Arc::new(message.clone());
             let place = index.add(key, kind, Location::Memory(Arc::clone(&message)));
             self.unwritten.push_back(Unwritten { key, place, message });
@@ -155,7 +143,7 @@ impl Writer {
                 batch.retain(|record| {
                     let needed = index.is_in_memory(record.key, record.place);
                     if !needed {
-                        self.unwritten_output_bytes -= output_bytes(&record.message);
+                        self.unwritten_bytes -= record::bytes(&record.message);
                     }
                     needed
                 });
@@ -163,9 +151,9 @@ impl Writer {
             match self.write(batch.iter().map(|record| record.message.as_ref())) {
                 Ok(places) => {
                     let mut index = self.shared.index();
-                    for (record, (segment, offset)) in batch.iter().zip(places) {
-                        self.unwritten_output_bytes -= output_bytes(&record.message);
-                        index.moved_to_disk(record.key, record.place, segment, offset);
+                    for (record, place) in batch.iter().zip(places) {
+                        self.unwritten_bytes -= record::bytes(&record.message);
+                        index.moved_to_disk(record.key, record.place, place);
                     }
                 }
                 Err(cause) => {
@@ -181,7 +169,7 @@ impl Writer {
     }
 
     /// One write for all. When it fails, nothing of it stays in the file. Says where each record is.
-    fn write<'a>(&mut self, messages: impl Iterator<Item = &'a FromAgent>) -> io::Result<Vec<(u32, u32)>> {
+    fn write<'a>(&mut self, messages: impl Iterator<Item = &'a FromAgent>) -> io::Result<Vec<Location>> {
         let mut bytes = Vec::new();
         let mut starts = Vec::new();
         for message in messages {
@@ -202,7 +190,13 @@ impl Writer {
         let (segment, start) = (open.segment, open.bytes);
         open.bytes += bytes.len();
         self.syncer.written(&open.file);
-        Ok(starts.into_iter().map(|at| (segment, (start + at) as u32)).collect())
+        let ends = starts.iter().copied().skip(1).chain([bytes.len()]);
+        let place = |(at, end): (&usize, usize)| Location::Disk {
+            segment,
+            offset: (start + at) as u32,
+            bytes: (end - at) as u32,
+        };
+        Ok(starts.iter().zip(ends).map(place).collect())
     }
 
     fn open_next_segment(&mut self) -> io::Result<()> {

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use belfry_agent::Agent;
-use belfry_proto::session::from_agent;
+use belfry_agent::{Agent, AgentConfig};
+use belfry_proto::session::{OutputChunk, from_agent};
 
-use crate::server::{Server, config, key, shell, start, stdout};
+use crate::server::{Server, config, key, shell, start, start_with, stdout};
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -120,4 +120,54 @@ async fn a_server_that_does_not_read_loses_no_output_and_delays_no_other_run() {
     assert_eq!(kept.len(), ended.chunks as usize);
     let expected: String = (1..=1_500_000).map(|number| format!("{number}\n")).collect();
     assert!(stdout(&kept) == expected, "every byte, in order");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_nobody_stores_results_output_is_left_out_with_a_mark_then_work_is_refused_and_no_end_is_lost() {
+    const PRINTED: u64 = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let small = AgentConfig { spool_max_bytes: 64 * 1024, ..config(folder.path()) };
+    let (agent, mut server) = start_with(small).await;
+    server.stores = false;
+    let loud = format!("head -c {PRINTED} /dev/zero | tr '\\0' x");
+    let mut cut = 0;
+    let mut runs = 0;
+    let refused = loop {
+        runs += 1;
+        server.dispatch(shell(runs, &loud)).await;
+        let taken = server.until_taken(runs).await;
+        if !taken.refused.is_empty() {
+            break taken.refused;
+        }
+        let (chunks, ended) = server.result(runs).await;
+        let kept: Vec<_> = chunks.iter().filter(|chunk| !chunk.live_only).collect();
+        let (bytes, marked) = (kept.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>(), sum_of_gaps(&kept));
+        assert_eq!((ended.outcome.as_str(), ended.output_bytes), ("succeeded", PRINTED));
+        assert_eq!((bytes + marked, marked), (PRINTED, ended.dropped_bytes), "all is kept or marked");
+        assert_eq!(ended.chunks as usize, kept.len());
+        assert!((0..).zip(&kept).all(|(n, chunk)| chunk.sequence == n), "without a hole in the numbers");
+        cut += u32::from(marked > 0);
+    };
+    assert!(refused.contains("its spool is full") && refused.contains("--spool-max"), "{refused}");
+    assert!(cut > 0 && cut < runs, "{cut} of {runs}");
+    drop(server);
+
+    // All of it comes again, also from the disk, and with that stored the node works by itself.
+    drop(agent);
+    let agent = Agent::start(AgentConfig { spool_max_bytes: 64 * 1024, ..config(folder.path()) }).await.unwrap();
+    let mut server = Server::welcome(agent.connect_local(), TTL).await;
+    assert!(server.hello.spool_full);
+    assert_eq!(server.hello.finished.len() as u32, runs - 1);
+    let mut ended = 0;
+    while ended < runs - 1 {
+        ended += u32::from(matches!(server.next().await, from_agent::Message::Ended(_)));
+    }
+    server.until_heard().await;
+    server.dispatch(shell(runs + 1, &loud)).await;
+    assert_eq!(server.until_taken(runs + 1).await.refused, "");
+    assert_eq!(server.until_ended(runs + 1).await.dropped_bytes, 0);
+}
+
+fn sum_of_gaps(chunks: &[&OutputChunk]) -> u64 {
+    chunks.iter().map(|chunk| chunk.dropped).sum()
 }

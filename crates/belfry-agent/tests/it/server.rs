@@ -33,6 +33,7 @@ pub fn config(folder: &Path) -> AgentConfig {
         allow_root: true,
         default_user: "nobody".into(),
         quit_time: Duration::from_secs(5),
+        spool_max_bytes: 1 << 30,
         zygote: ZygoteCommand { program: env!("CARGO_BIN_EXE_agent-zygote").into(), args: Vec::new() },
         join: None,
     }

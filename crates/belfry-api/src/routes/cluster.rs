@@ -31,10 +31,21 @@ pub struct ClusterAnswer {
     /// What whoever keeps the coordinator should see to before it fails.
     coordinator_warning: Option<String>,
     store: HealthView,
+    unrecorded: UnrecordedView,
     /// The servers that live, as the one that answers sees them.
     servers: Vec<ServerAnswer>,
     /// The shards that this server owns.
     shards: Vec<ShardAnswer>,
+}
+
+/// What the server that answers holds in memory until the store has it.
+#[derive(Serialize, ToSchema)]
+pub struct UnrecordedView {
+    /// Runs and attempts.
+    runs: u64,
+    output_bytes: u64,
+    /// So many runs wait that no fire is claimed; those that pass follow `misfire`.
+    full: bool,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -78,8 +89,20 @@ impl From<Health> for HealthView {
 /// Shows the server that answers: what it owns and what it reaches.
 #[utoipa::path(get, path = "/api/v1/cluster", tag = "cluster", responses((status = 200, body = ClusterAnswer)))]
 pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
-    let ClusterView { server, version, started_at, leader, servers, shards, jobs, open_runs, coordinator, store } =
-        state.control.cluster();
+    let ClusterView {
+        server,
+        version,
+        started_at,
+        leader,
+        servers,
+        shards,
+        jobs,
+        open_runs,
+        coordinator,
+        store,
+        unrecorded,
+    } = state.control.cluster();
+    let belfry_control::Unrecorded { runs, output_bytes, full } = unrecorded;
     Json(ClusterAnswer {
         server: server.to_string(),
         version,
@@ -91,6 +114,7 @@ pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
         coordinator: coordinator.into(),
         coordinator_warning: state.control.coordinator_warning().await,
         store: store.into(),
+        unrecorded: UnrecordedView { runs, output_bytes, full },
         servers: servers
             .into_iter()
             .map(|server| ServerAnswer {
@@ -179,6 +203,6 @@ pub async fn get_overview(
             .map(|day| DayView { day: day.day.into(), state: day.state, runs: day.runs })
             .collect(),
         nodes: nodes.len() as u64,
-        nodes_healthy: nodes.iter().filter(|node| node.connected && !node.draining && !node.excluded).count() as u64,
+        nodes_healthy: nodes.iter().filter(|node| node.takes_work()).count() as u64,
     }))
 }

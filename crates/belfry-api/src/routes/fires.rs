@@ -90,7 +90,7 @@ pub async fn list_fires(
     let to = read_time("to", query.to.as_deref())?.unwrap_or(Timestamp::MAX);
     let place: Option<Timestamp> = read_cursor(query.cursor.as_deref())?;
     if !job.document.enabled {
-        return Ok(Json(List { items: Vec::new(), next: None }));
+        return Ok(Json(List { items: Vec::new(), next: None, missing: None }));
     }
     let schedule = job.schedule()?;
     let zone = zone(job.document.timezone.as_deref().unwrap_or("UTC"))?;
@@ -98,7 +98,8 @@ pub async fn list_fires(
     let mut fires = instants(&schedule, after).take_while(|at| *at <= to);
     let items: Vec<Timestamp> = fires.by_ref().take(limit).collect();
     let next = fires.next().and(items.last()).map(cursor_at);
-    Ok(Json(List { items: items.into_iter().map(|at| FireView::of(&schedule, &zone, at)).collect(), next }))
+    let items = items.into_iter().map(|at| FireView::of(&schedule, &zone, at)).collect();
+    Ok(Json(List { items, next, missing: None }))
 }
 
 fn instants(schedule: &Schedule, after: Timestamp) -> impl Iterator<Item = Timestamp> {

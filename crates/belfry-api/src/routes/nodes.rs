@@ -42,8 +42,10 @@ pub struct NodeAnswer {
     /// Gets no new work; what it has goes on.
     draining: bool,
     excluded: bool,
+    /// Takes no work until the servers have stored the results that wait on its disk.
+    spool_full: bool,
     connected: bool,
-    /// Connected, not excluded, not draining.
+    /// Connected, not excluded, not draining, with room for results.
     healthy: bool,
     incarnation: u64,
     connected_since: Option<Moment>,
@@ -56,7 +58,7 @@ pub struct NodeAnswer {
 impl From<NodeView> for NodeAnswer {
     fn from(node: NodeView) -> Self {
         Self {
-            healthy: node.connected && !node.draining && !node.excluded,
+            healthy: node.takes_work(),
             id: node.id,
             name: node.name,
             version: node.version,
@@ -67,6 +69,7 @@ impl From<NodeView> for NodeAnswer {
             homes: node.homes,
             draining: node.draining,
             excluded: node.excluded,
+            spool_full: node.spool_full,
             connected: node.connected,
             incarnation: node.incarnation.0,
             connected_since: node.connected_since.map(Moment),
@@ -88,7 +91,7 @@ pub(super) fn find(state: &ApiState, wanted: &str) -> Answer<NodeView> {
 pub async fn list_nodes(State(state): State<ApiState>) -> Json<List<NodeAnswer>> {
     let mut nodes = state.control.nodes();
     nodes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
-    Json(List { items: nodes.into_iter().map(NodeAnswer::from).collect(), next: None })
+    Json(List { items: nodes.into_iter().map(NodeAnswer::from).collect(), next: None, missing: None })
 }
 
 /// Reads one node, by id or by name.

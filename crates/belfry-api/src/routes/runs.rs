@@ -137,8 +137,13 @@ pub(super) async fn view(state: &ApiState, run: Run) -> Answer<RunView> {
     Ok(RunView::of(run, command))
 }
 
+/// None also while the store is away: a run is shown without it rather than not at all.
 async fn command_of(state: &ApiState, job: JobId, revision: u64) -> Answer<Option<String>> {
-    Ok(state.store.job_revision(job, revision).await?.map(|revision| revision.document.action.summary()))
+    match state.store.job_revision(job, revision).await {
+        Ok(known) => Ok(known.map(|revision| revision.document.action.summary())),
+        Err(away) if away.is_transient() => Ok(None),
+        Err(cause) => Err(cause.into()),
+    }
 }
 
 /// The run, if the route may be used on it.
@@ -147,9 +152,11 @@ pub(super) async fn load(state: &ApiState, permit: &Permit, id: &str) -> Answer<
         id.parse().map_err(|bad: belfry_core::id::NotAnId| ApiError::bad_request("invalid", "id", bad.to_string()))?;
     // Looked at before the store: an end is shown here only when the store has it, so one of the two looks finds the run.
     let open = state.control.open_run(id).filter(|run| !run.state.is_ended());
-    let run = match state.store.run(id).await? {
-        Some(run) => freshest(state, run),
-        None => open.ok_or_else(|| ApiError::no_such_run(id))?,
+    let run = match state.store.run(id).await {
+        Ok(Some(run)) => freshest(state, run),
+        Ok(None) => open.ok_or_else(|| ApiError::no_such_run(id))?,
+        Err(away) if away.is_transient() => open.ok_or(away)?,
+        Err(cause) => return Err(cause.into()),
     };
     permit.on(&run.namespace, "run", id)?;
     Ok(run)
@@ -192,7 +199,18 @@ pub async fn list_runs(
         limit: read_limit(query.limit)?,
     };
     let open = open_runs(&state, &filter, query.job.as_deref());
-    let page = with_open(open, filter.limit, state.store.list_runs(&filter).await?);
+    let (page, missing) = match state.store.list_runs(&filter).await {
+        Ok(page) => (page, None),
+        // Those that this server owns and that have not ended; of a later page nothing is known.
+        Err(away) if away.is_transient() && filter.cursor.is_none() => {
+            (Page { items: Vec::new(), next: None }, Some("store"))
+        }
+        Err(cause) => return Err(cause.into()),
+    };
+    let mut page = with_open(open, filter.limit, page);
+    if missing.is_some() {
+        page.next = None;
+    }
     let next = page.next.map(|place| crate::page::cursor_at(&place));
     let mut commands: HashMap<(JobId, u64), Option<String>> = HashMap::new();
     let mut items = Vec::with_capacity(page.items.len());
@@ -207,7 +225,7 @@ pub async fn list_runs(
         };
         items.push(RunView::of(freshest(&state, run), command));
     }
-    Ok(Json(List { items, next }))
+    Ok(Json(List { items, next, missing }))
 }
 
 /// The first page also has the runs that were claimed a moment ago and have not reached the store: whoever starts a run finds it.
@@ -355,7 +373,13 @@ pub async fn get_run(
     let run = load(&state, &permit, &id).await?;
     let id = run.id;
     let mut view = view(&state, run).await?;
-    let ended = state.store.attempts(id).await?.into_iter().filter(|attempt| attempt.attempt <= view.attempt);
+    let ended = match state.store.attempts(id).await {
+        Ok(ended) => ended,
+        // It is open, else it would not have been found: the attempt that is going is known.
+        Err(away) if away.is_transient() => Vec::new(),
+        Err(cause) => return Err(cause.into()),
+    };
+    let ended = ended.into_iter().filter(|attempt| attempt.attempt <= view.attempt);
     let mut attempts: Vec<AttemptView> = ended.map(AttemptView::from).collect();
     if view.attempt > 0 && attempts.last().is_none_or(|last| last.attempt < view.attempt) {
         attempts.push(AttemptView::current(&view));

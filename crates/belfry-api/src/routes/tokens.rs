@@ -71,7 +71,7 @@ async fn seen_by(state: &ApiState, permit: &Permit) -> Answer<Vec<Token>> {
 #[utoipa::path(get, path = "/api/v1/tokens", tag = "tokens", responses((status = 200, body = List<TokenView>)))]
 pub async fn list_tokens(State(state): State<ApiState>, permit: Permit) -> Answer<Json<List<TokenView>>> {
     let tokens = seen_by(&state, &permit).await?;
-    Ok(Json(List { items: tokens.into_iter().map(TokenView::from).collect(), next: None }))
+    Ok(Json(List { items: tokens.into_iter().map(TokenView::from).collect(), next: None, missing: None }))
 }
 
 #[derive(Deserialize, ToSchema)]

@@ -42,7 +42,7 @@ impl From<User> for UserView {
 #[utoipa::path(get, path = "/api/v1/users", tag = "users", responses((status = 200, body = List<UserView>)))]
 pub async fn list_users(State(state): State<ApiState>) -> Answer<Json<List<UserView>>> {
     let users = state.store.list_users().await?;
-    Ok(Json(List { items: users.into_iter().map(UserView::from).collect(), next: None }))
+    Ok(Json(List { items: users.into_iter().map(UserView::from).collect(), next: None, missing: None }))
 }
 
 #[derive(Deserialize, ToSchema)]

@@ -182,5 +182,7 @@ async fn with_the_store_away_the_answer_says_so_and_recovers() {
     assert!(ready["missing"].as_array().unwrap().contains(&json!("store")), "{ready}");
     api.call("none", "GET", "/healthz", Value::Null).await.expect(200);
     api.unplug_store(false);
-    api.admin("GET", "/api/v1/jobs", Value::Null).await.expect(200);
+    while api.admin("GET", "/api/v1/jobs", Value::Null).await.status != 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }

@@ -23,6 +23,7 @@ use tower::ServiceExt;
 
 pub struct Api {
     router: Router,
+    state: ApiState,
     pub store: Store,
     database: Arc<MayBeAway>,
     pub password: String,
@@ -34,10 +35,14 @@ pub struct Api {
 struct MayBeAway {
     inner: Sqlite,
     away: AtomicBool,
+    silent: AtomicBool,
 }
 
 impl MayBeAway {
-    fn check(&self) -> Result<(), SqlError> {
+    async fn check(&self) -> Result<(), SqlError> {
+        if self.silent.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         if self.away.load(Ordering::Relaxed) { Err(SqlError::Away("unplugged by a test".to_owned())) } else { Ok(()) }
     }
 }
@@ -48,11 +53,11 @@ impl Database for MayBeAway {
         self.inner.dialect()
     }
     async fn read(&self, statement: Statement) -> Result<Vec<Row>, SqlError> {
-        self.check()?;
+        self.check().await?;
         self.inner.read(statement).await
     }
     async fn write(&self, steps: Vec<Step>) -> Result<Written, SqlError> {
-        self.check()?;
+        self.check().await?;
         self.inner.write(steps).await
     }
     async fn migrate(&self, scope: &'static str, migrations: &'static [Migration]) -> Result<(), SqlError> {
@@ -105,7 +110,7 @@ impl Api {
     pub async fn start_on(coordinator: Arc<dyn Coordinator>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let inner = Sqlite::open(folder.path().join("belfry.db"), SqliteOptions::default()).unwrap();
-        let database = Arc::new(MayBeAway { inner, away: AtomicBool::new(false) });
+        let database = Arc::new(MayBeAway { inner, away: AtomicBool::new(false), silent: AtomicBool::new(false) });
         let store = Store::open(database.clone()).await.unwrap();
         let now = now();
         let password = ensure_admin(&store, now).await.unwrap().expect("the first start makes a password");
@@ -137,7 +142,7 @@ impl Api {
         };
         let state =
             ApiState::new(store.clone(), control, settings, Arc::new(|| SystemClock.now())).with_metrics(metrics);
-        Self { router: router(state), store, database, password, tokens, _folder: folder }
+        Self { router: router(state.clone()), state, store, database, password, tokens, _folder: folder }
     }
 
     pub async fn call(&self, caller: &str, method: &str, path: &str, body: Value) -> Answer {
@@ -160,6 +165,16 @@ impl Api {
 
     pub fn unplug_store(&self, away: bool) {
         self.database.away.store(away, Ordering::Relaxed);
+    }
+
+    /// It takes requests and answers none.
+    pub fn silence_store(&self) {
+        self.database.silent.store(true, Ordering::Relaxed);
+    }
+
+    /// As the server does every few seconds.
+    pub async fn look_at_store(&self) {
+        self.state.look().await;
     }
 
     pub fn token(&self, caller: &str) -> &str {

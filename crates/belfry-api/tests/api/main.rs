@@ -10,3 +10,4 @@ mod matrix;
 mod openapi;
 mod output;
 mod session;
+mod store_away;

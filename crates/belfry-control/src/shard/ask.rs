@@ -21,6 +21,10 @@ impl Shard {
             let _ = reply.send(Err(if self.loaded { ControlError::Stopping } else { ControlError::NotOwned(self.id) }));
             return;
         }
+        if self.context.recorder.is_full(&self.context) {
+            let _ = reply.send(Err(ControlError::TooMuchUnrecorded));
+            return;
+        }
         let Some(slot) = self.jobs.get(request.job) else {
             let _ = reply.send(Err(ControlError::NoSuchJob(request.job)));
             return;

@@ -44,7 +44,7 @@ pub(crate) struct Committed {
 
 impl Shard {
     pub(super) fn may_claim_more(&self) -> bool {
-        self.to_commit.len() < WAITING_CLAIMS_MAX
+        self.to_commit.len() < WAITING_CLAIMS_MAX && !self.context.recorder.is_full(&self.context)
     }
 
     pub(super) fn claim_due(&mut self, now: Timestamp) {
@@ -111,6 +111,7 @@ impl Shard {
             decision: None,
             manual,
             next: None,
+            lost: Vec::new(),
         };
         let run = record.to_run(id, Version(0));
         Some(Open {

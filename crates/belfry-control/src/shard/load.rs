@@ -36,6 +36,7 @@ impl Shard {
                     continue;
                 }
             };
+            record.lost.iter().for_each(|attempt| self.context.recorder.attempt(attempt.clone()));
             let run = record.to_run(id, entry.version);
             // Of the attempt that ended, the coordinator has only what the next one needs.
             let known = waiting.get(&id).filter(|known| record.waits().is_some() && known.attempt == run.attempt);
@@ -155,6 +156,11 @@ impl Shard {
                 Ok(known) => return known,
                 Err(cause) => {
                     self.context.store_health.away(self.context.now(), crate::chain(&cause));
+                    // Firing does not wait for the store. Decisions are recorded again, which changes nothing; what the store has of
+                    // the others is found by the looks into it, see `look_into_store`.
+                    if self.context.config.snapshot.is_some() && cause.is_transient() {
+                        return Default::default();
+                    }
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
             }

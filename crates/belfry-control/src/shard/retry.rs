@@ -78,6 +78,9 @@ impl Shard {
         open.record.next = Some(Next::after(&last, until));
         open.record.bound = None;
         open.record.fence = None;
+        if last.state == RunState::Lost {
+            open.record.lost.push(last.clone());
+        }
         // What is held dead may still have a session here; only its next incarnation counts.
         let gone = (last.state == RunState::Lost).then_some((last.node, last.incarnation));
         open.not_on = gone.and_then(|(node, incarnation)| Some((node?, incarnation?))).into_iter().collect();
@@ -92,9 +95,9 @@ impl Shard {
 
     pub(super) fn wait_recorded(&mut self, runs: &[RunId]) {
         for id in runs {
-            if self.open.get(id).is_some_and(|open| open.run.state == RunState::Waiting) {
-                self.publish(*id);
-            }
+            let Some(open) = self.open.get_mut(id).filter(|open| open.run.state == RunState::Waiting) else { continue };
+            open.record.lost.clear();
+            self.publish(*id);
         }
     }
 

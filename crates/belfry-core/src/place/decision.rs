@@ -25,6 +25,8 @@ pub enum WhyNot {
     /// It would have to wait there, and elsewhere not.
     SlotsTaken,
     NoWeight,
+    /// It has no room for results until the servers have stored what waits there.
+    SpoolFull,
     /// For ever: a refusal is remembered.
     RefusedIt,
 }
@@ -43,6 +45,7 @@ impl WhyNot {
             WhyNot::NoFreeSlot => "no free slot",
             WhyNot::SlotsTaken => "all slots taken, others had free ones",
             WhyNot::NoWeight => "its weight is 0",
+            WhyNot::SpoolFull => "its spool is full until the store takes its results",
             WhyNot::RefusedIt => "it refused the run",
         }
     }

@@ -18,6 +18,7 @@ fn node(n: u32) -> Candidate {
         draining: false,
         excluded: false,
         clock_off: false,
+        spool_full: false,
         credit: 0,
     }
 }

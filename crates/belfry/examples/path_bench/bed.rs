@@ -72,6 +72,7 @@ impl Bed {
             allow_root: true,
             default_user: "nobody".to_owned(),
             quit_time: Duration::from_secs(10),
+            spool_max_bytes: 1 << 30,
             zygote: ZygoteCommand { program, args: vec!["__zygote".to_owned()] },
             join: None,
         })

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use belfry_core::join::JoinToken;
-use belfry_core::units::Span;
+use belfry_core::units::{Size, Span};
 use clap::Args;
 
 use super::KeyValue;
@@ -34,6 +34,10 @@ pub struct UpArgs {
     /// How long running work may finish after SIGTERM, before it is ended
     #[arg(long, env = "BELFRY_QUIT_TIME", default_value = "30s", value_name = "DURATION", value_parser = Span::parse)]
     pub quit_time: Span,
+    /// How much of results and output may wait on disk while no server stores it: beyond three quarters output is left out (marked), beyond
+    /// all of it no new work is taken; results of runs are always kept
+    #[arg(long, env = "BELFRY_SPOOL_MAX", default_value = "1GiB", value_name = "SIZE", value_parser = spool_max)]
+    pub spool_max: Size,
 }
 
 /// How API and console are served. An address that other machines can reach gets TLS, with a certificate of the cluster's CA unless
@@ -120,4 +124,18 @@ pub struct AgentArgs {
     /// How long running work may finish after SIGTERM, before it is ended
     #[arg(long, env = "BELFRY_QUIT_TIME", default_value = "1h", value_name = "DURATION", value_parser = Span::parse)]
     pub quit_time: Span,
+    /// How much of results and output may wait on disk while no server stores it: beyond three quarters output is left out (marked), beyond
+    /// all of it no new work is taken; results of runs are always kept
+    #[arg(long, env = "BELFRY_SPOOL_MAX", default_value = "1GiB", value_name = "SIZE", value_parser = spool_max)]
+    pub spool_max: Size,
+}
+
+/// Less would be full before a handful of runs has ended.
+const SPOOL_MIN: Size = Size::from_bytes(1 << 20);
+
+fn spool_max(text: &str) -> Result<Size, String> {
+    match Size::parse(text)? {
+        size if size < SPOOL_MIN => Err(format!("`{text}` is too little; {SPOOL_MIN} or more is accepted")),
+        size => Ok(size),
+    }
 }

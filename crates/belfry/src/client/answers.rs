@@ -172,6 +172,8 @@ pub struct NodeAnswer {
     pub homes: u32,
     pub draining: bool,
     pub excluded: bool,
+    #[serde(default)]
+    pub spool_full: bool,
     pub connected: bool,
     pub last_heartbeat: Option<Timestamp>,
     pub clock_offset_ms: Option<i64>,

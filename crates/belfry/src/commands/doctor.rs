@@ -145,6 +145,14 @@ fn look_at_cluster(cluster: &Value, findings: &mut Findings) {
     if let Some(warning) = cluster["coordinator_warning"].as_str() {
         findings.add("coordinator", Verdict::Warning, warning);
     }
+    let waiting = &cluster["unrecorded"];
+    if waiting["full"].as_bool() == Some(true) {
+        let message = format!(
+            "{} runs wait for the store, and nothing more is claimed; bring it back",
+            waiting["runs"].as_u64().unwrap_or_default()
+        );
+        findings.add("records", Verdict::Wrong, message);
+    }
     for server in cluster["servers"].as_array().into_iter().flatten() {
         if let Some(ms) = server["clock_off_ms"].as_i64() {
             let api = server["api"].as_str().unwrap_or("?");
@@ -156,7 +164,7 @@ fn look_at_cluster(cluster: &Value, findings: &mut Findings) {
 }
 
 fn look_at_nodes(nodes: Vec<NodeAnswer>, findings: &mut Findings) {
-    if !nodes.iter().any(|node| node.connected && !node.draining && !node.excluded) {
+    if !nodes.iter().any(|node| node.connected && !node.draining && !node.excluded && !node.spool_full) {
         findings.add(
             "nodes",
             Verdict::Wrong,
@@ -181,6 +189,16 @@ fn look_at_nodes(nodes: Vec<NodeAnswer>, findings: &mut Findings) {
                 Verdict::Ok,
                 format!("{} is connected; jobs without `as` run as {}", node.name, node.runs_as),
             ),
+        }
+        if node.spool_full {
+            findings.add(
+                "node",
+                Verdict::Wrong,
+                format!(
+                    "{}: its spool is full of results that no server has stored, and it takes no work; bring the store back, or raise --spool-max there",
+                    node.name
+                ),
+            );
         }
         if node.runs_as == "root" {
             findings.add(

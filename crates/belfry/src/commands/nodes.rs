@@ -62,6 +62,7 @@ fn state(node: &NodeAnswer) -> Word {
         (false, _, _) => Word::toned("away", Tone::Bad),
         (true, true, _) => Word::toned("excluded", Tone::Warn),
         (true, false, true) => Word::toned("draining", Tone::Warn),
+        (true, false, false) if node.spool_full => Word::toned("spool full", Tone::Bad),
         (true, false, false) => Word::toned("ready", Tone::Good),
     }
 }

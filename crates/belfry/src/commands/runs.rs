@@ -115,7 +115,7 @@ async fn show(run: &RunRef, context: &Context) -> anyhow::Result<Exit> {
     let late = if run.late { " (the result came late)" } else { "" };
     let dropped = match run.output_dropped_bytes {
         0 => String::new(),
-        bytes => format!(", {bytes} of them dropped from the middle"),
+        bytes => format!(", {bytes} of them left out"),
     };
     let mut facts = vec![
         ("run", Word::from(run.id.to_string())),

@@ -15,6 +15,8 @@ use super::DataDir;
 pub struct Backends {
     pub store: Store,
     pub coordinator: Arc<dyn Coordinator>,
+    /// It does not answer, and a snapshot stands in for it.
+    pub store_is_away: bool,
 }
 
 const DATABASES: &str = "postgres://…, mysql://… and sqlite:PATH";
@@ -27,11 +29,16 @@ impl Backends {
         let coordinator = SqlCoordinator::open(sqlite(data.file("coordinator.db"))?, Users::SoleByLock)
             .await
             .context("bring coordinator.db up to date")?;
-        Ok(Self { store, coordinator: Arc::new(coordinator) })
+        Ok(Self { store, coordinator: Arc::new(coordinator), store_is_away: false })
     }
 
-    /// The coordinator is the store's database unless another is named.
-    pub async fn open(data: &DataDir, store: Option<&str>, coordinator: Option<&str>) -> anyhow::Result<Self> {
+    /// The coordinator is the store's database unless another is named. With a snapshot the store may be away.
+    pub async fn open(
+        data: &DataDir,
+        store: Option<&str>,
+        coordinator: Option<&str>,
+        has_snapshot: bool,
+    ) -> anyhow::Result<Self> {
         let Some(store_url) = store else {
             if coordinator.is_some() {
                 bail!(
@@ -40,12 +47,25 @@ impl Backends {
             }
             return Self::embedded(data).await;
         };
-        let database = database("--store", store_url, DATABASES).await?;
-        let coordinator = match coordinator.filter(|url| *url != store_url) {
-            Some(url) => connect_coordinator(url).await?,
-            None => on_database("--store", database.clone()).await?,
+        let coordinator = coordinator.filter(|url| *url != store_url);
+        let opened = async {
+            let database = database("--store", store_url, DATABASES).await?;
+            anyhow::Ok((open_store(database.clone()).await.context("--store")?, database))
         };
-        Ok(Self { store: open_store(database).await.context("--store")?, coordinator })
+        let (store, database, store_is_away) = match opened.await {
+            Ok((store, database)) => (store, database, false),
+            Err(cause) if has_snapshot && coordinator.is_some() && is_transient(&cause) => {
+                tracing::error!("{cause:#}; this server starts from its snapshot");
+                let database = named(store_url)?;
+                (Store::over(database.clone()), database, true)
+            }
+            Err(cause) => return Err(cause),
+        };
+        let coordinator = match coordinator {
+            Some(url) => connect_coordinator(url).await?,
+            None => on_database("--store", database).await?,
+        };
+        Ok(Self { store, coordinator, store_is_away })
     }
 }
 
@@ -70,6 +90,21 @@ async fn database(flag: &'static str, url: &str, accepted: &str) -> anyhow::Resu
         // Not the URL itself: it may hold a password.
         other => bail!("{flag}: `{other}` is not known; {accepted} are accepted"),
     })
+}
+
+/// Without reaching for it.
+fn named(url: &str) -> anyhow::Result<Arc<dyn Database>> {
+    Ok(match scheme(url) {
+        "postgres" | "postgresql" => Arc::new(Postgres::named(url)?),
+        "mysql" | "mariadb" => Arc::new(MySql::named(url)?),
+        _ => bail!("--store: only a server can be away"),
+    })
+}
+
+fn is_transient(cause: &anyhow::Error) -> bool {
+    let by_store = cause.chain().filter_map(|cause| cause.downcast_ref::<belfry_store::StoreError>());
+    let by_database = cause.chain().filter_map(|cause| cause.downcast_ref::<belfry_sql::SqlError>());
+    by_store.map(|cause| cause.is_transient()).chain(by_database.map(|cause| cause.is_transient())).any(|it| it)
 }
 
 fn scheme(url: &str) -> &str {

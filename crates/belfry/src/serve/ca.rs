@@ -2,7 +2,7 @@
 //! nothing else, a fresh one at each start of a server.
 
 use anyhow::Context;
-use belfry_control::ServerIdentity;
+use belfry_control::{ServerIdentity, Snapshot};
 use belfry_core::Timestamp;
 use belfry_core::join::CaHash;
 use belfry_proto::SERVER_NAME;
@@ -33,6 +33,11 @@ impl Ca {
             None => store.setting_or(SETTING, &fresh()?, now).await?,
         };
         Self::read(&kept).context("the CA in the store cannot be read")
+    }
+
+    pub fn of_snapshot(snapshot: &Snapshot) -> anyhow::Result<Self> {
+        let kept = snapshot.settings.get(SETTING).context("the snapshot has no CA")?;
+        Self::read(kept).context("the CA in the snapshot cannot be read")
     }
 
     fn read(kept: &str) -> anyhow::Result<Self> {
