@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use belfry_coord::{CoordError, Entry, Heartbeat, Held, Life, Liveness, Observer, Seat, Taking, keys};
+use belfry_coord::{CoordError, Entry, Heartbeat, Held, Life, Liveness, Observer, Seat, Taking, Vacancy, keys};
 use belfry_core::cursor::Cursor;
 use belfry_core::id::SHARD_COUNT;
 use belfry_core::{ShardId, Term};
@@ -158,29 +158,38 @@ impl Seats {
         result
     }
 
+    /// What is ours without a task of ours comes first, and beyond the share: a taking, or a giving back, whose answer was lost. While
+    /// this server lives nobody else may take it, so it would stand still; what is more than the share is given back from there.
     async fn take_vacant(&mut self, share: usize, seats: &[Entry], taken: &mut Vec<ShardId>) -> Result<(), CoordError> {
-        for shard in ShardId::all() {
-            if self.held.len() >= share {
+        let mut vacant = self.vacant(seats)?;
+        vacant.sort_by_key(|(_, _, by)| *by != Vacancy::Mine);
+        for (shard, seat, by) in vacant {
+            if self.held.len() >= share && by != Vacancy::Mine {
                 break;
             }
-            if self.held.contains_key(&shard) {
-                continue;
-            }
-            let key = keys::shard(shard);
-            let seat = match seats.iter().find(|entry| entry.key == key) {
-                Some(entry) => Seat::<Cursor>::from_entry(entry)?,
-                None => Seat { key, held: None },
-            };
-            let boottime = self.context.clock.boottime();
-            let sole = self.context.coordinator.sole_user();
-            let Some(vacancy) = seat.vacancy(self.context.server, sole, &self.observer, boottime) else { continue };
             let first = Cursor::starting(self.context.now());
-            match seat.take(self.context.coordinator.clone(), self.context.server, vacancy, first).await? {
+            match seat.take(self.context.coordinator.clone(), self.context.server, by, first).await? {
                 Taking::Taken(held) => taken.push(self.open(shard, held)),
                 Taking::Refused { .. } => {} // someone was quicker
             }
         }
         Ok(())
+    }
+
+    fn vacant(&self, seats: &[Entry]) -> Result<Vec<(ShardId, Seat<Cursor>, Vacancy)>, CoordError> {
+        let boottime = self.context.clock.boottime();
+        let sole = self.context.coordinator.sole_user();
+        let mut vacant = Vec::new();
+        for shard in ShardId::all().filter(|shard| !self.held.contains_key(shard)) {
+            let key = keys::shard(shard);
+            let seat = match seats.iter().find(|entry| entry.key == key) {
+                Some(entry) => Seat::<Cursor>::from_entry(entry)?,
+                None => Seat { key, held: None },
+            };
+            let by = seat.vacancy(self.context.server, sole, &self.observer, boottime);
+            vacant.extend(by.map(|by| (shard, seat, by)));
+        }
+        Ok(vacant)
     }
 
     fn open(&mut self, shard: ShardId, held: Held<Cursor>) -> ShardId {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use belfry_control::{Control, ControlConfig};
+use belfry_coord::faulty::{Fault, Faulty};
 use belfry_coord::{Clock, Coordinator, Memory, SystemClock, Write, keys};
 use belfry_core::job::{Action, Exec, JobDocument, Overlap};
 use belfry_core::{JobId, NodeId, ServerId};
@@ -98,6 +99,28 @@ async fn a_deposed_server_starts_nothing_more() {
 #[test]
 fn removing_the_claims_guard_is_noticed() {
     belfry_testkit::planted::are_caught_in("belfry-control/takeover");
+}
+
+/// With nothing heard of the giving back, the seats are still the first one's, which has all of its share without them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_whose_giving_back_was_lost_does_not_stand_still() {
+    const LOST: usize = 12;
+    let folder = tempfile::tempdir().unwrap();
+    let database = Sqlite::open(folder.path().join("store.db"), SqliteOptions::default()).unwrap();
+    let store = Store::open(Arc::new(database)).await.unwrap();
+    let coordinator: Arc<dyn Coordinator> = Arc::new(Memory::default());
+    let way = Arc::new(Faulty::new(coordinator.clone()));
+    let started = Started::default();
+    let first = server("first", way.clone(), &store, TTL, &started).await;
+    let shards = |server: &Control| server.cluster().shards.len();
+    until(|| shards(&first) == 16).await;
+    // Eight are given back at once; the others are heartbeats.
+    way.plan([Fault::LoseRequest; LOST]);
+    let before = way.commits();
+    let second = server("second", coordinator, &store, TTL, &started).await;
+    until(|| way.commits() > before + LOST as u64 && shards(&first) == 8 && shards(&second) == 8).await;
+    second.stop().await;
+    first.stop().await;
 }
 
 fn by(started: &Started, server: &str) -> usize {

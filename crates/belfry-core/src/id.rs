@@ -33,11 +33,24 @@ fn decode(text: &str) -> Result<u128, NotAnId> {
     if text.len() != TEXT_LEN || text.as_bytes()[0] > b'7' {
         return Err(refuse());
     }
-    text.bytes().try_fold(0u128, |value, byte| {
-        let digit = ALPHABET.iter().position(|c| *c == byte.to_ascii_uppercase()).ok_or_else(refuse)?;
-        Ok(value << 5 | digit as u128)
+    text.bytes().try_fold(0u128, |value, byte| match DIGITS[usize::from(byte)] {
+        NO_DIGIT => Err(refuse()),
+        digit => Ok(value << 5 | u128::from(digit)),
     })
 }
+
+const NO_DIGIT: u8 = u8::MAX;
+/// What each letter stands for, in either case.
+const DIGITS: [u8; 256] = {
+    let mut digits = [NO_DIGIT; 256];
+    let mut digit = 0;
+    while digit < ALPHABET.len() {
+        digits[ALPHABET[digit] as usize] = digit as u8;
+        digits[ALPHABET[digit].to_ascii_lowercase() as usize] = digit as u8;
+        digit += 1;
+    }
+    digits
+};
 
 /// Puts the time in front of 80 bits that need no order.
 fn timed(at: Timestamp, rest: u128) -> u128 {

@@ -186,7 +186,7 @@ impl Coordinator for RemoteCoordinator {
                 spawn(silence(answer));
                 tokio::time::sleep(late).await;
                 let done = keyspace.apply(guards, writes);
-                world.trace(&format!("{server} late commit {done:?}"));
+                world.trace(format_args!("{server} late commit {done:?}"));
                 return;
             }
             if way.get().cut {
@@ -194,7 +194,7 @@ impl Coordinator for RemoteCoordinator {
             }
             let key = writes.first().map_or(String::new(), |write| write.key().to_owned());
             let done = keyspace.apply(guards, writes);
-            world.trace(&format!("{server} commit {key} {done:?}"));
+            world.trace(format_args!("{server} commit {key} {done:?}"));
             tokio::time::sleep(back).await;
             if answer_lost || way.get().cut {
                 return silence(answer).await;

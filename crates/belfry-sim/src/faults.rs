@@ -111,7 +111,7 @@ impl Cast {
             if lasts.is_zero() {
                 break;
             }
-            self.world.trace(&format!("fault: {} for {lasts:?}", fault.name()));
+            self.world.trace(format_args!("fault: {} for {lasts:?}", fault.name()));
             self.world.witness().fault(fault.name());
             self.inject(fault, lasts);
         }
@@ -228,7 +228,7 @@ impl Cast {
     }
 
     fn heal(&self) {
-        self.world.trace("all is healed");
+        self.world.trace(format_args!("all is healed"));
         for server in &self.servers {
             server.to_coordinator.set(|way| *way = Default::default());
             server.to_store.set(|way| *way = Default::default());

@@ -118,7 +118,7 @@ macro_rules! powered {
     ($machine:ty) => {
         impl $machine {
             pub fn kill(&self) {
-                self.world.trace(&format!("{} is killed", self.name));
+                self.world.trace(format_args!("{} is killed", self.name));
                 self.power.kill();
             }
 
@@ -127,12 +127,12 @@ macro_rules! powered {
             }
 
             pub fn stop(&self) {
-                self.world.trace(&format!("{} is stopped", self.name));
+                self.world.trace(format_args!("{} is stopped", self.name));
                 self.power.stop();
             }
 
             pub fn go_on(&self) {
-                self.world.trace(&format!("{} goes on", self.name));
+                self.world.trace(format_args!("{} goes on", self.name));
                 self.power.go_on();
             }
 
@@ -178,7 +178,7 @@ impl ServerMachine {
                     match this.start(process.clone()).await {
                         Ok(control) => this.power.current().1 = Some(control),
                         Err(cause) => {
-                            this.world.trace(&format!("{} does not start: {cause:#}", this.name));
+                            this.world.trace(format_args!("{} does not start: {cause:#}", this.name));
                             process.kill();
                         }
                     }
@@ -190,7 +190,7 @@ impl ServerMachine {
     async fn start(&self, process: Arc<Process>) -> anyhow::Result<Control> {
         let random = u128::from(self.world.dice().next());
         let id = ServerId::new(belfry_coord::Clock::now(self.clock.as_ref()), random);
-        self.world.trace(&format!("{} starts as {id}", self.name));
+        self.world.trace(format_args!("{} starts as {id}", self.name));
         let coordinator = RemoteCoordinator {
             world: self.world.clone(),
             keyspace: self.keyspace.clone(),
@@ -212,7 +212,7 @@ impl ServerMachine {
     /// As SIGTERM: what it holds is given back, then it ends.
     pub fn stop_gracefully(&self) {
         let (Some(process), Some(control)) = (self.power.process(), self.control()) else { return };
-        self.world.trace(&format!("{} stops by itself", self.name));
+        self.world.trace(format_args!("{} stops by itself", self.name));
         process.clone().run(Box::pin(async move {
             control.stop().await;
             process.kill();
@@ -259,7 +259,7 @@ impl AgentMachine {
                     }),
                     incarnations: Box::new(move || {
                         let new = Incarnation(incarnations.fetch_add(1, Ordering::Relaxed) + 1);
-                        world.trace(&format!("{name} is incarnation {new}"));
+                        world.trace(format_args!("{name} is incarnation {new}"));
                         new
                     }),
                     spawn: Arc::new(move |future| spawning.run(future)),

@@ -7,6 +7,10 @@ use std::process::ExitCode;
 
 use fleet::{Fleet, run_here};
 
+/// As in Belfry itself; a simulation does little else than to allocate.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const HELP: &str = "\
 belfry-sim [--seeds N] [--seed S] [--jobs J] [--until-wrong] [--trace]
 

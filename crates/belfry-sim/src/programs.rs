@@ -51,7 +51,7 @@ impl Programs for PlayedPrograms {
                 incarnation: Incarnation(said("BELFRY_INCARNATION").parse().expect("a number")),
                 at: self.world.elapsed(),
             };
-            self.world.trace(&format!("start {} {run} #{} on {}", start.job, start.attempt, said("BELFRY_NODE")));
+            self.world.trace(format_args!("start {} {run} #{} on {}", start.job, start.attempt, said("BELFRY_NODE")));
             self.world.witness().started(start);
             let mut dice = Dice::new(run.as_u128() as u64 ^ u64::from(prepared.tag.attempt));
             let (lasts, code) = self.life(&mut dice);

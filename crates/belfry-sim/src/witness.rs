@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use belfry_core::{Incarnation, RunId};
 use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::world::World;
@@ -18,7 +20,7 @@ pub struct Witness {
     /// Heartbeat key → when it last changed, and whether it beats.
     beats: HashMap<String, (Duration, bool)>,
     lost: HashSet<(String, u64)>,
-    open: HashMap<RunId, Value>,
+    open: HashMap<RunId, Bytes>,
     pub takeovers: u64,
     pub marked_lost: u64,
     pub commits: u64,
@@ -94,6 +96,7 @@ impl Witness {
 
     fn is_claimed(&self, start: &Start) -> Result<(), String> {
         let Some(open) = self.open.get(&start.run) else { return Err("started though its run is not open".into()) };
+        let open: Value = read(open);
         if !open["d"].is_null() {
             return Err(format!("started though it was decided otherwise ({})", open["d"]));
         }
@@ -109,45 +112,43 @@ impl Witness {
     /// `before`: when it was written, and what.
     pub fn written(&mut self, world: &World, key: &str, before: Option<(Duration, Bytes)>, now: Option<&Bytes>) {
         self.commits += 1;
-        let parsed = |bytes: &Bytes| serde_json::from_slice::<Value>(bytes).unwrap_or_default();
-        let after = now.map(&parsed);
         if let Some(run) = key.strip_prefix("open/").and_then(|rest| rest.rsplit('/').next()?.parse().ok()) {
-            match after {
-                Some(record) => drop(self.open.insert(run, record)),
+            match now {
+                Some(record) => drop(self.open.insert(run, record.clone())),
                 None => drop(self.open.remove(&run)),
             }
         } else if key.starts_with("servers/") || key.starts_with("nodes/") {
-            let Some(after) = after else { return };
-            self.heartbeat(world, key, before.map(|(at, bytes)| (at, parsed(&bytes))), &after);
+            let Some(after) = now else { return };
+            self.heartbeat(world, key, before, &read(after));
         } else if key.starts_with("shards/") || key == "leader" {
-            let (Some(after), Some((_, before))) = (after, before) else { return };
-            self.seat(world, key, &parsed(&before), &after);
+            let (Some(after), Some((_, before))) = (now, before) else { return };
+            self.seat(world, key, read(&before), read(after));
         }
     }
 
-    fn heartbeat(&mut self, world: &World, key: &str, before: Option<(Duration, Value)>, after: &Value) {
+    fn heartbeat(&mut self, world: &World, key: &str, before: Option<(Duration, Bytes)>, after: &Beat) {
         let at = world.elapsed();
-        let beats = after["life"] == "beating";
-        if after["life"] == "lost"
+        let beats = after.life == "beating";
+        if after.life == "lost"
             && let Some((since, before)) = before
         {
             self.marked_lost += 1;
-            if before["life"] == "beating" && at - since < stands_still(world.ttl) {
+            if read::<Beat>(&before).life == "beating" && at - since < stands_still(world.ttl) {
                 let what = format!("{key} was marked lost {:?} after its last beat", at - since);
                 self.is_wrong(Verdict::Unfair, what);
             }
         }
-        if let Some(node) = key.strip_prefix("nodes/") {
-            let incarnation = after["info"]["incarnation"].as_u64().unwrap_or_default();
-            if !beats {
-                self.lost.insert((node.to_owned(), incarnation));
-            }
+        if let Some(node) = key.strip_prefix("nodes/").filter(|_| !beats) {
+            self.lost.insert((node.to_owned(), after.info.incarnation));
         }
-        self.beats.insert(key.to_owned(), (at, beats));
+        match self.beats.get_mut(key) {
+            Some(known) => *known = (at, beats),
+            None => drop(self.beats.insert(key.to_owned(), (at, beats))),
+        }
     }
 
-    fn seat(&mut self, world: &World, key: &str, before: &Value, after: &Value) {
-        let (Some(former), Some(owner)) = (before["owner"].as_str(), after["owner"].as_str()) else { return };
+    fn seat(&mut self, world: &World, key: &str, before: Seat, after: Seat) {
+        let (Some(former), Some(owner)) = (before.owner, after.owner) else { return };
         if former == owner {
             return;
         }
@@ -161,9 +162,33 @@ impl Witness {
         }
     }
 
-    pub fn open_runs(&self) -> impl Iterator<Item = (&RunId, &Value)> {
-        self.open.iter()
+    pub fn open_runs(&self) -> impl Iterator<Item = (&RunId, Value)> {
+        self.open.iter().map(|(run, record)| (run, read(record)))
     }
+}
+
+/// Of a heartbeat's record what is judged here.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Beat {
+    life: String,
+    info: BeatInfo,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BeatInfo {
+    incarnation: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Seat {
+    owner: Option<String>,
+}
+
+fn read<T: DeserializeOwned>(bytes: &Bytes) -> T {
+    serde_json::from_slice(bytes).expect("the coordinator holds what Belfry wrote")
 }
 
 fn stands_still(ttl: Duration) -> Duration {

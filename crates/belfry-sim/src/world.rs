@@ -1,5 +1,6 @@
 //! What all of a simulation share: time, chance, the trace, and what was seen from outside.
 
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,9 +11,11 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::dice::Dice;
 use crate::witness::Witness;
 
-/// A whole minute, so that cron's instants are easy to tell.
+/// 2026-11-16T00:00:00Z: a whole minute, so that cron's instants are easy to tell.
+const BEGINNING: Timestamp = Timestamp::constant(1_794_787_200, 0);
+
 pub fn beginning() -> Timestamp {
-    "2026-11-16T00:00:00Z".parse().expect("an instant")
+    BEGINNING
 }
 
 pub struct World {
@@ -27,6 +30,14 @@ struct Trace {
     hash: Xxh3,
     events: u64,
     printed: bool,
+}
+
+/// Words go into the hash without being put together first.
+impl fmt::Write for Trace {
+    fn write_str(&mut self, words: &str) -> fmt::Result {
+        self.hash.update(words.as_bytes());
+        Ok(())
+    }
 }
 
 impl World {
@@ -58,11 +69,11 @@ impl World {
     }
 
     /// Part of what must be the same when a seed is run again.
-    pub fn trace(&self, event: &str) {
+    pub fn trace(&self, event: fmt::Arguments<'_>) {
         let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         let at = self.elapsed();
         trace.hash.update(&at.as_nanos().to_le_bytes());
-        trace.hash.update(event.as_bytes());
+        fmt::write(&mut *trace, event).expect("hashing does not fail");
         trace.events += 1;
         if trace.printed {
             eprintln!("{:>10.3} {event}", at.as_secs_f64());
