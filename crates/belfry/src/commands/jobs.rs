@@ -41,6 +41,9 @@ async fn add(args: &JobAdd, context: &Context) -> anyhow::Result<Exit> {
     context.print.line(&format!("{}/{}", job.namespace, job.name))?;
     let fires = match job.next_fire {
         Some(at) => format!("it fires next {}", context.print.moment(Some(at))),
+        None if job.enabled && !args.cron.is_empty() => {
+            format!("it follows no clock; it fires as `{}` says", args.cron.join("`, `"))
+        }
         None if job.enabled => format!("it is run by hand: belfry job run -f {}", short_name(&job)),
         None => format!("it does not fire until: belfry job resume {}", short_name(&job)),
     };
