@@ -1,4 +1,4 @@
-//! Simulated clusters: a thousand seeds go well, a seed is the same every time, and each planted bug is caught.
+//! Simulated clusters: hundreds of seeds go well, a seed is the same every time, and each planted bug is caught.
 #![expect(clippy::disallowed_methods, reason = "the simulation is a program of its own, one process a seed")]
 
 use std::process::{Command, Output};
@@ -16,10 +16,20 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// As many as two cores do in about three minutes.
 #[test]
-#[ignore = "about 8 minutes on two cores in this profile, and not yet seen green after the last repair: cargo xtask sim --seeds 1000"]
+fn four_hundred_seeds_go_well() {
+    go_well("400");
+}
+
+#[test]
+#[ignore = "more than three minutes on two cores; 1 to 533 went well, 534 is late and not understood yet: cargo xtask sim --seeds 1000"]
 fn a_thousand_seeds_go_well() {
-    let output = simulation(&["--seeds", "1000"], None);
+    go_well("1000");
+}
+
+fn go_well(seeds: &str) {
+    let output = simulation(&["--seeds", seeds], None);
     println!("{}", said(&output));
     assert!(output.status.success());
 }
