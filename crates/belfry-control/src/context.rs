@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use belfry_coord::{Clock, Coordinator};
+use belfry_coord::{Clock, Coordinator, Write};
 use belfry_core::run::Run;
 use belfry_core::{RunId, ServerId, ShardId, Timestamp};
 use belfry_store::Store;
@@ -102,6 +102,15 @@ pub struct Context {
 impl Context {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// A hint for the other servers, which look by themselves anyway.
+    pub async fn announce(&self, key: &str) {
+        let stamp = self.now().as_nanosecond().to_string();
+        let put = Write::Put(key.to_owned(), stamp.into());
+        if let Err(cause) = self.coordinator.commit(Vec::new(), vec![put]).await {
+            self.coordinator_health.away(self.now(), &cause);
+        }
     }
 
     /// By how much this server's clock is off those of its agents, if it is off too far to fire anything.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use belfry_coord::{Clock, Coordinator, Guard, Pulse, PulseError, Write, keys};
+use belfry_coord::{Clock, Coordinator, Pulse, PulseError, keys};
 use belfry_core::run::{Run, RunState};
 use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId, Timestamp};
 use belfry_proto::session::{Farewell, FromAgent, Kill, RunKey, ToAgent};
@@ -292,22 +292,13 @@ impl Control {
     /// After the store took an edit of jobs: the shards of this server know it when this answers, other servers hear of it.
     pub async fn jobs_changed(&self) {
         self.feed.changes().await;
-        self.announce(keys::CHANGED_JOBS).await;
+        self.context.announce(keys::CHANGED_JOBS).await;
     }
 
     /// After the store took a change of a node: this server knows it when this answers, other servers hear of it.
     pub async fn nodes_changed(&self) {
         feed::bring_nodes(&self.context).await;
-        self.announce(keys::CHANGED_NODES).await;
-    }
-
-    /// A hint for the other servers, which look by themselves every 10 s anyway.
-    async fn announce(&self, key: &str) {
-        let stamp = self.context.now().as_nanosecond().to_string();
-        let put = Write::Put(key.to_owned(), stamp.into());
-        if let Err(cause) = self.context.coordinator.commit(Vec::<Guard>::new(), vec![put]).await {
-            self.context.coordinator_health.away(self.context.now(), &cause);
-        }
+        self.context.announce(keys::CHANGED_NODES).await;
     }
 
     /// The run as soon as it is claimed for good, or decided against.
@@ -439,6 +430,7 @@ impl Control {
         let _ = stop.pulse.send(());
         // As long as its heartbeat says nothing of it, the others count it among those that share the shards.
         let _ = stop.said_so.await;
+        self.context.announce(keys::VACATED).await;
     }
 }
 

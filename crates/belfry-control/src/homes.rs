@@ -20,6 +20,8 @@ use bytes::Bytes;
 use crate::context::Context;
 use crate::shard::ShardMessage;
 
+/// Some backends hint at every change of anything.
+const LOOKS_APART: Duration = Duration::from_secs(1);
 /// What no hint told of is found after this.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -74,6 +76,7 @@ pub async fn follow(context: Arc<Context>) {
         if let Err(cause) = look(&context).await {
             context.coordinator_health.away(context.now(), &cause);
         }
+        tokio::time::sleep(LOOKS_APART).await;
         tokio::select! {
             () = async { match &mut hints { Some(hints) => hints.changed().await, None => std::future::pending().await } } => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}

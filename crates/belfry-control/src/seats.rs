@@ -4,11 +4,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use belfry_coord::{CoordError, Entry, Heartbeat, Held, Life, Liveness, Observer, Seat, Taking, Vacancy, keys};
+use belfry_coord::{CoordError, Entry, Heartbeat, Held, Hints, Life, Liveness, Observer, Seat, Taking, Vacancy, keys};
 use belfry_core::cursor::Cursor;
 use belfry_core::id::SHARD_COUNT;
-use belfry_core::{ShardId, Term};
+use belfry_core::{ShardId, Term, Version};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
@@ -23,7 +24,33 @@ struct Owned {
     inbox: mpsc::Sender<ShardMessage>,
 }
 
-const TAKE_AGAIN_AFTER: std::time::Duration = std::time::Duration::from_millis(250);
+const TAKE_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+/// Tells when shards were given back. Some backends hint at every change of anything, so the key is looked at.
+struct Vacated {
+    hints: Option<Hints>,
+    seen: Option<Version>,
+}
+
+impl Vacated {
+    async fn watch(context: &Context) -> Self {
+        Self { hints: context.coordinator.watch(keys::VACATED).await.ok(), seen: None }
+    }
+
+    /// Never without hints; looks every TTL/4 find everything too.
+    async fn again(&mut self, context: &Context) {
+        loop {
+            match &mut self.hints {
+                Some(hints) => hints.changed().await,
+                None => std::future::pending().await,
+            }
+            let Ok(Some(entry)) = context.coordinator.get(keys::VACATED).await else { continue };
+            if self.seen.replace(entry.version) != Some(entry.version) {
+                return;
+            }
+        }
+    }
+}
 
 /// Takes seats until it is told to stop, then gives all of them back.
 pub struct Seats {
@@ -37,6 +64,10 @@ pub struct Seats {
     left: mpsc::Receiver<(ShardId, Left)>,
     leadership: Option<Held<()>>,
     clock_was_off: bool,
+    /// Since when each shard was seen without an owner, on this server's own clock.
+    vacant_since: HashMap<ShardId, Duration>,
+    /// Nobody took what was given back: nothing more is, until then.
+    no_gifts_until: Duration,
 }
 
 impl Seats {
@@ -53,6 +84,8 @@ impl Seats {
             left,
             leadership: None,
             clock_was_off: false,
+            vacant_since: HashMap::new(),
+            no_gifts_until: Duration::ZERO,
         }
     }
 
@@ -60,6 +93,7 @@ impl Seats {
     pub async fn keep(mut self, first: oneshot::Sender<()>, stop: oneshot::Receiver<()>) {
         let mut first = Some(first);
         let mut stop = stop;
+        let mut vacated = Vacated::watch(&self.context).await;
         loop {
             match self.look().await {
                 Ok(()) => {
@@ -72,19 +106,27 @@ impl Seats {
             }
             tokio::select! {
                 _ = &mut stop => break,
-                Some((shard, left)) = self.left.recv() => {
-                    self.held.remove(&shard);
-                    self.leaving.remove(&shard);
-                    if left == Left::Deposed {
-                        warn!(%shard, "the shard has another owner, or was not as it was read; it is taken again if it is vacant");
-                        // Should the same thing happen again, it does not happen hundreds of times a second.
-                        tokio::time::sleep(TAKE_AGAIN_AFTER).await;
-                    }
-                }
+                Some((shard, left)) = self.left.recv() => self.left(shard, left).await,
+                () = vacated.again(&self.context) => {}
                 () = tokio::time::sleep(self.context.config.ttl / 4) => {}
             }
         }
         self.give_back().await;
+    }
+
+    async fn left(&mut self, shard: ShardId, left: Left) {
+        self.held.remove(&shard);
+        self.leaving.remove(&shard);
+        match left {
+            Left::Deposed => {
+                warn!(%shard, "the shard has another owner, or was not as it was read; it is taken again if it is vacant");
+                // Should the same thing happen again, it does not happen hundreds of times a second.
+                tokio::time::sleep(TAKE_AGAIN_AFTER).await;
+            }
+            // With the last of those that were given away together.
+            Left::Released if self.leaving.is_empty() => self.context.announce(keys::VACATED).await,
+            Left::Released => {}
+        }
     }
 
     async fn look(&mut self) -> Result<(), CoordError> {
@@ -160,12 +202,20 @@ impl Seats {
 
     /// What is ours without a task of ours comes first, and beyond the share: a taking, or a giving back, whose answer was lost. While
     /// this server lives nobody else may take it, so it would stand still; what is more than the share is given back from there.
+    /// So is what nobody takes: a server that is gone and not held dead yet makes the share too small, and takes nothing.
     async fn take_vacant(&mut self, share: usize, seats: &[Entry], taken: &mut Vec<ShardId>) -> Result<(), CoordError> {
         let mut vacant = self.vacant(seats)?;
         vacant.sort_by_key(|(_, _, by)| *by != Vacancy::Mine);
+        let boottime = self.context.clock.boottime();
+        self.vacant_since.retain(|known, _| vacant.iter().any(|(shard, ..)| shard == known));
         for (shard, seat, by) in vacant {
+            let since = *self.vacant_since.entry(shard).or_insert(boottime);
+            let is_left_over = share > 0 && boottime.saturating_sub(since) >= self.context.config.ttl / 4;
             if self.held.len() >= share && by != Vacancy::Mine {
-                break;
+                if !is_left_over {
+                    continue;
+                }
+                self.no_gifts_until = boottime + self.context.config.ttl;
             }
             let first = Cursor::starting(self.context.now());
             match seat.take(self.context.coordinator.clone(), self.context.server, by, first).await? {
@@ -206,6 +256,9 @@ impl Seats {
     }
 
     async fn give_back_more_than(&mut self, share: usize) {
+        if share > 0 && self.context.clock.boottime() < self.no_gifts_until {
+            return;
+        }
         let excess = (self.held.len() - self.leaving.len()).saturating_sub(share);
         let staying = self.held.iter().filter(|(shard, _)| !self.leaving.contains(shard));
         let given: Vec<(ShardId, mpsc::Sender<ShardMessage>)> =

@@ -17,6 +17,9 @@ pub const CHANGED_JOBS: &str = "changed/jobs";
 /// Bumped at each change of a node by people.
 pub const CHANGED_NODES: &str = "changed/nodes";
 
+/// Bumped by whoever gave shards back, so that the others need not wait for their next look.
+pub const VACATED: &str = "vacated";
+
 pub fn server(id: ServerId) -> String {
     format!("{SERVERS}{id}")
 }
