@@ -136,6 +136,10 @@ impl JobTable {
         self.by_id.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
     pub fn get(&self, id: JobId) -> Option<&JobSlot> {
         self.by_id.get(&id).and_then(|index| self.slots[*index as usize].as_ref())
     }

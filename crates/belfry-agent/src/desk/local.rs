@@ -44,7 +44,7 @@ impl Desk {
     }
 
     fn keep_local(&mut self, records: Vec<Record>) {
-        let to_write = self.local.to_write(records);
+        let to_write = self.local.write_down(records);
         self.acts.extend(to_write.map(Act::KeepLocal));
     }
 

@@ -227,7 +227,7 @@ impl Local {
     }
 
     /// Gives what goes to the disk together a ticket.
-    pub(crate) fn to_write(&mut self, records: Vec<Record>) -> Option<ToWrite> {
+    pub(crate) fn write_down(&mut self, records: Vec<Record>) -> Option<ToWrite> {
         if records.is_empty() {
             return None;
         }

@@ -45,7 +45,7 @@ impl World {
     }
 
     fn write(&mut self, records: Vec<Record>, now: i64) -> Vec<Claim> {
-        let Some(batch) = self.local.to_write(records) else { return Vec::new() };
+        let Some(batch) = self.local.write_down(records) else { return Vec::new() };
         batch.records.into_iter().for_each(|record| self.kept.add(record));
         self.local.written(batch.ticket, at(now))
     }

@@ -11,11 +11,12 @@ use belfry_core::run::{Event, Run, RunState, Trigger};
 use belfry_core::{JobId, RunId, Timestamp};
 use belfry_store::{RawJob, StoreError};
 
-use super::{Found, Open, Shard, Stage, retry};
+use super::{Found, Open, Shard, ShardMessage, Stage, retry};
 use crate::context::Context;
 use crate::open_run::OpenRecord;
 
 const RETRY_DELAY: Duration = Duration::from_millis(200);
+const LIST_AGAIN_EVERY: Duration = Duration::from_secs(10);
 
 impl Shard {
     /// The list may be older than a write of the former owner's; each later write guards the version that was read here, so a
@@ -23,6 +24,7 @@ impl Shard {
     pub(super) async fn recover(&mut self) -> Result<(), CoordError> {
         let entries = self.list_open().await?;
         let ids: Vec<RunId> = entries.iter().filter_map(run_of).collect();
+        self.were_open = ids.iter().copied().collect();
         let (found, waiting) = self.known_to_store(&ids).await;
         let ended: HashSet<RunId> = found.ended.iter().map(|run| run.id).collect();
         self.found = Found { attempts: found.attempts, ..Found::default() };
@@ -76,6 +78,34 @@ impl Shard {
         Ok(())
     }
 
+    /// A list may be old, and leave out what the former owner had just claimed: nobody would ever close it. So it is looked at again,
+    /// for runs that were not written since the shard was taken.
+    pub(super) fn list_again(&mut self, now: Timestamp) {
+        if now < self.list_again_at || self.context.coordinator.sole_user() {
+            return;
+        }
+        self.list_again_at = now.saturating_add(LIST_AGAIN_EVERY).unwrap_or(Timestamp::MAX);
+        let (context, shard, taken_by) = (self.context.clone(), self.id, self.taken_by);
+        self.context.tasks.spawn("list open runs again", async move {
+            // One that fails is made up for by the next.
+            let Ok(entries) = context.coordinator.list(&keys::open_runs(shard)).await else { return };
+            let runs = entries.iter().filter(|entry| entry.version < taken_by).filter_map(run_of).collect();
+            if let Some(inbox) = context.shards.inbox(shard) {
+                let _ = inbox.send(ShardMessage::WereOpen(runs)).await;
+            }
+        });
+    }
+
+    /// Given up and taken again, so that everything is read as at every taking over. An old list may show what is long closed, and cost a
+    /// reading for nothing; it can do no harm.
+    pub(super) fn check_overlooked(&mut self, runs: &[RunId]) {
+        let is_known = |run: &RunId| self.were_open.contains(run) || self.open.contains_key(run);
+        if let Some(run) = runs.iter().find(|run| !is_known(run)) {
+            tracing::warn!(shard = %self.id, %run, "an open run was not in the list when the shard was taken; it is read again");
+            self.deposed = true;
+        }
+    }
+
     pub(super) fn load(
         &mut self,
         jobs: Vec<RawJob>,
@@ -94,6 +124,8 @@ impl Shard {
             }
         }
         self.loaded = true;
+        // Soon after the taking, when an old list is most likely to be a little too old.
+        self.list_again_at = self.context.now().saturating_add(Duration::from_secs(2)).unwrap_or(Timestamp::MAX);
         tracing::debug!(shard = %self.id, term = %self.term, open = self.open.len(), jobs = self.jobs.len(), "loaded");
         // What is open may be newer than what the store has.
         let placed: Vec<(JobId, LastNode)> = self.open.values().filter_map(last_node).collect();

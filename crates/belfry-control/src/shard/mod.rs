@@ -83,6 +83,8 @@ pub enum ShardMessage {
     WaitRecorded(Vec<RunId>),
     /// What another server was told and has put into the store.
     Found(Box<Found>),
+    /// Runs that were open when the shard was taken, by a later look.
+    WereOpen(Vec<RunId>),
     /// Finish what can be finished, give the seat up, and end.
     Release,
     /// The coordinator shows a greater term: end.
@@ -187,6 +189,10 @@ pub struct Shard {
     look_into_store_at: Timestamp,
     /// What the store had when the shard was taken, and what agents said since: judged when the jobs, and so their rules, are here.
     found: Found,
+    /// The commit that took the shard, and the runs that were known to be open then.
+    taken_by: Version,
+    were_open: HashSet<RunId>,
+    list_again_at: Timestamp,
     early: HashMap<(RunId, u32), (NodeId, Ended)>,
     local: local::Local,
     releasing: bool,
@@ -201,6 +207,7 @@ impl Shard {
         seat: Held<Cursor>,
     ) -> (mpsc::Sender<ShardMessage>, impl Future<Output = Left>) {
         let (inbox, messages) = mpsc::channel(INBOX_MAX);
+        let seat_version = seat.version();
         let shard = Self {
             id,
             term: seat.term(),
@@ -218,6 +225,9 @@ impl Shard {
             look_again_at: context.now(),
             look_into_store_at: context.now(),
             found: Found::default(),
+            taken_by: seat_version,
+            were_open: HashSet::new(),
+            list_again_at: context.now(),
             early: HashMap::new(),
             local: local::Local::default(),
             releasing: false,
@@ -304,6 +314,7 @@ impl Shard {
             ShardMessage::Recorded(runs) => self.recorded(&runs),
             ShardMessage::WaitRecorded(runs) => self.wait_recorded(&runs),
             ShardMessage::Found(found) => self.found(*found),
+            ShardMessage::WereOpen(runs) => self.check_overlooked(&runs),
             ShardMessage::Release => self.releasing = true,
             ShardMessage::Deposed => self.deposed = true,
         }
@@ -326,6 +337,7 @@ impl Shard {
             self.send_again();
             if self.loaded {
                 self.look_into_store(now);
+                self.list_again(now);
             }
             self.show();
         }

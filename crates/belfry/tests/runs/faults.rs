@@ -14,6 +14,7 @@ pub async fn a_run_that_is_cut_short_is_lost(layout: Layout) {
     belfry.client().add("cut", &witness.command("cut", "setsid sleep 300 & sleep 300"), json!({})).await;
     let run = belfry.client().run_now("cut").await;
     belfry.client().until_state(&run.id, "running").await;
+    until("it has borne witness", async || (witness.lines("cut").len() == 1).then_some(())).await;
     belfry.kill9();
     until("nothing of it is left", async || belfry.processes().is_empty().then_some(())).await;
     belfry.restart().await;
