@@ -140,6 +140,8 @@ impl Seats {
             .filter(|entry| entry.key == mine || !self.context.coordinator.sole_user())
             .filter(|entry| Heartbeat::decode(entry).is_ok_and(|beat| beat.life == Life::Beating))
             .collect();
+        // Also without a shard, whose looks would notice that the clock was set right again.
+        self.context.trusts(self.context.now());
         let clock_off = self.own_clock_off();
         // One whose clock is off has given up its share, for the others to take.
         let others = alive.iter().filter(|entry| entry.key != mine);
