@@ -186,7 +186,7 @@ async fn measure(bed: &Bed, backend: &str) {
 
 /// All due at one instant: fires a second from the first claim to the last record.
 async fn herd(bed: &Bed, control: &Control, count: usize) -> f64 {
-    let due = Timestamp::from_second(Timestamp::now().as_second() + 20).expect("an instant");
+    let due = Timestamp::from_second(Timestamp::now().as_second() + 45).expect("an instant");
     let before = counted(bed).await;
     bed.add_jobs(control, &format!("herd-{}", due.as_second()), count, &format!("@at {due}")).await;
     assert!(Timestamp::now() < due, "saving the jobs took too long");
