@@ -41,6 +41,7 @@ const TOOLS: &[Tool] = &[
     tool(Found::OnPath("seq"), "coreutils", Wanted::Everybody),
     tool(Found::OnPath("setsid"), "util-linux", Wanted::Everybody),
     tool(Found::OnPath("mount"), "mount", Wanted::Root),
+    tool(Found::OnPath("unshare"), "util-linux", Wanted::Root),
     tool(Found::OnPath("protoc"), "protobuf-compiler", Wanted::Everybody),
     tool(Found::File("/usr/include/google/protobuf/descriptor.proto"), "libprotobuf-dev", Wanted::Everybody),
     tool(Found::OnPath("etcd"), "etcd-server", Wanted::Everybody),

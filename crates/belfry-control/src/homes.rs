@@ -191,7 +191,7 @@ async fn put(context: &Context, job: JobId, old: Option<&(Home, Version)>, home:
         Some((_, version)) => Guard::At(key.clone(), *version),
         None => Guard::Absent(key.clone()),
     };
-    let value = Bytes::from(serde_json::to_vec(&home).unwrap_or_default());
+    let value = Bytes::from(serde_json::to_vec(&home).expect("numbers and ids are always JSON"));
     match context.coordinator.commit(vec![guard], vec![Write::Put(key, value)]).await? {
         Commit::Applied(_) => match home {
             Home { leaving: true, .. } => tracing::info!(%job, "its home is asked to let go of it"),

@@ -23,7 +23,7 @@ fn two_hundred_seeds_go_well() {
 }
 
 #[test]
-#[ignore = "about eight minutes on two cores: cargo xtask sim --seeds 1000"]
+#[ignore = "about eight minutes on two cores, and not yet seen to go well from 538 on: cargo xtask sim --seeds 1000"]
 fn a_thousand_seeds_go_well() {
     go_well("1000");
 }

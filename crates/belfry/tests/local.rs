@@ -91,6 +91,10 @@ fn none_twice_and_all_due(starts: &[Line]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_node_fires_by_itself_and_goes_on_from_its_disk_without_any_network() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("left out: only root can give an agent a network of its own");
+        return;
+    }
     let cluster = Cluster::start().await;
     let (_a, mut b) = (cluster.join("a").await, cluster.join("b").await);
     let (client, witness) = (&cluster.client, Witness::new());

@@ -203,7 +203,7 @@ impl Local {
         self.table.remove(id);
         self.frozen.remove(&id);
         if own.home_term > 0 {
-            self.removed.insert(id, own.cursor_ms);
+            record::gave_up(&mut self.removed, id, own.cursor_ms);
         }
         Some(Record::Removed { job: id, cursor_ms: own.cursor_ms, was_home: own.home_term > 0 })
     }

@@ -112,6 +112,16 @@ impl KeptJob {
     }
 }
 
+/// The one that came least far is forgotten first: whoever asks for it again asks soon.
+pub(super) fn gave_up(removed: &mut HashMap<JobId, i64>, job: JobId, cursor_ms: i64) {
+    removed.insert(job, cursor_ms);
+    if removed.len() > REMOVED_MAX
+        && let Some(oldest) = removed.iter().min_by_key(|(job, cursor_ms)| (**cursor_ms, **job)).map(|(job, _)| *job)
+    {
+        removed.remove(&oldest);
+    }
+}
+
 impl Kept {
     pub(super) fn add(&mut self, record: Record) {
         match record {
@@ -126,8 +136,8 @@ impl Kept {
             }
             Record::Removed { job, cursor_ms, was_home } => {
                 self.jobs.remove(&job);
-                if was_home && self.removed.len() < REMOVED_MAX {
-                    self.removed.insert(job, cursor_ms);
+                if was_home {
+                    gave_up(&mut self.removed, job, cursor_ms);
                 }
             }
             Record::Claimed(claim) => {

@@ -199,3 +199,13 @@ fn boot_fires_once_a_boot_and_not_for_what_comes_later() {
     let (mut world, cut_off) = World::boot(world.kept, "boot 2", T0 + 5 * SECOND);
     assert_eq!((cut_off.len(), world.tick(T0 + 5 * SECOND).len()), (1, 0));
 }
+
+#[test]
+fn of_many_homes_that_were_given_up_the_newest_are_remembered() {
+    let mut kept = Kept::default();
+    for number in 1..=1500 {
+        kept.add(Record::Removed { job: JobId::from_u128(number), cursor_ms: number as i64, was_home: true });
+    }
+    assert_eq!(kept.removed.len(), 1000);
+    assert!((501..=1500).all(|number| kept.removed.contains_key(&JobId::from_u128(number))));
+}
