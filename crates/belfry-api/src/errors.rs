@@ -192,7 +192,7 @@ impl From<ControlError> for ApiError {
             ControlError::WhichNode => Self::invalid("node", error.to_string()),
             ControlError::NoHome => Self::away("no_home", error.to_string()),
             ControlError::NodeAway(_) => Self::away("node_away", error.to_string()),
-            ControlError::CoordinatorAway => Self::away("coordinator_away", error.to_string()),
+            ControlError::CoordinatorAway | ControlError::NoRoom => Self::away("coordinator_away", error.to_string()),
             ControlError::StoreAway(cause) => cause.into(),
             ControlError::TooMuchUnrecorded => Self::away("store_away", error.to_string()),
             ControlError::Stopping => {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use belfry_coord::{Clock, Coordinator, Write};
+use belfry_core::id::SHARD_COUNT;
 use belfry_core::run::Run;
 use belfry_core::{RunId, ServerId, ShardId, Timestamp};
 use belfry_store::Store;
@@ -95,9 +96,14 @@ pub struct Context {
     pub leader: AtomicBool,
     pub coordinator_health: HealthMark,
     pub store_health: HealthMark,
+    /// Runs that a shard may have open at the same time.
+    pub open_per_shard_max: AtomicUsize,
     /// Set once: nothing new is claimed any more.
     pub stopping: AtomicBool,
 }
+
+/// What an open run takes in a coordinator, with some of what it was before.
+const OPEN_RUN_BYTES: u64 = 1024;
 
 impl Context {
     pub fn now(&self) -> Timestamp {
@@ -147,6 +153,18 @@ impl Context {
             wall.doubted = false;
         }
         !wall.doubted
+    }
+
+    /// Open runs take at most half of what the coordinator has room for, all shards together: one that is full lets nobody fire.
+    pub async fn learn_room(&self) {
+        match self.coordinator.room_bytes().await {
+            Ok(Some(bytes)) => {
+                let runs = bytes / 2 / OPEN_RUN_BYTES / u64::from(SHARD_COUNT);
+                self.open_per_shard_max.store(usize::try_from(runs.max(1)).unwrap_or(usize::MAX), Ordering::Relaxed);
+            }
+            Ok(None) => {}
+            Err(cause) => self.coordinator_health.away(self.now(), &cause),
+        }
     }
 
     pub fn is_stopping(&self) -> bool {

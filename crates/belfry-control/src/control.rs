@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use belfry_coord::{Clock, Coordinator, Pulse, PulseError, keys};
@@ -152,6 +152,7 @@ impl Control {
             leader: AtomicBool::new(false),
             coordinator_health: HealthMark::new("coordinator"),
             store_health: HealthMark::new("store"),
+            open_per_shard_max: AtomicUsize::new(usize::MAX),
             stopping: AtomicBool::new(false),
             store,
             clock,

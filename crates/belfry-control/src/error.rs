@@ -18,6 +18,10 @@ pub enum ControlError {
         "the store does not answer, and so many runs wait for it that none is started any more; bring it back and try again"
     )]
     TooMuchUnrecorded,
+    #[error(
+        "so many runs are open that the coordinator has room for no more; try again when some have ended, or raise etcd's quota"
+    )]
+    NoRoom,
     #[error("this server is stopping")]
     Stopping,
     #[error("the job runs on each of its nodes; say on which one it is to run now")]
@@ -35,6 +39,7 @@ impl ControlError {
             | ControlError::CoordinatorAway
             | ControlError::StoreAway(_)
             | ControlError::TooMuchUnrecorded
+            | ControlError::NoRoom
             | ControlError::Stopping
             | ControlError::NoHome
             | ControlError::NodeAway(_) => true,

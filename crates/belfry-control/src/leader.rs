@@ -54,6 +54,7 @@ pub async fn chores(context: Arc<Context>) {
             _ = prune.tick() => remove_old_runs(&context).await,
             _ = tidy.tick() => tidy_up(&context).await,
             _ = forget.tick() => {
+                context.learn_room().await;
                 context.live.forget_unfollowed();
                 context.recorder.forget_idle(&context);
             }

@@ -83,6 +83,8 @@ pub struct ShardView {
     pub term: Term,
     pub jobs: u64,
     pub open_runs: u64,
+    /// The coordinator has room for no more; what is due waits.
+    pub full: bool,
     pub next_fire: Option<Timestamp>,
 }
 

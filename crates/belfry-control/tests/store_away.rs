@@ -217,6 +217,39 @@ async fn beyond_a_number_of_runs_that_wait_for_the_store_nothing_is_claimed_unti
     control.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_runs_are_open_than_the_coordinator_has_room_for() {
+    const OPEN_MAX: u64 = 5;
+    let room_bytes = OPEN_MAX * 1024 * 16 * 2;
+    let bed = Bed { coordinator: Arc::new(Memory::with_room(room_bytes)), ..Bed::new().await };
+    let control = bed.server(ControlConfig::default()).await;
+    // No node: each run is claimed, and waits.
+    let job = bed
+        .job(|document| {
+            document.schedule.0.push("* * * * * *".to_owned());
+            document.overlap = belfry_core::job::Overlap::Allow;
+        })
+        .await;
+    control.jobs_changed().await;
+    let is_full = |control: &Control| control.cluster().shards.iter().any(|shard| shard.full);
+    until("the shard is full", async || is_full(&control).then_some(())).await;
+    assert_eq!(control.cluster().open_runs, OPEN_MAX);
+    assert!(matches!(control.run_now(manual(job)).await, Err(ControlError::NoRoom)));
+    let first = control.open_runs(|_| true);
+    let newest = first.iter().map(|run| run.planned).max();
+
+    for run in &first {
+        control.kill_run(run.id, "test").await.unwrap();
+    }
+    until("what was due meanwhile is claimed", async || {
+        let open = control.open_runs(|run| Some(run.planned) > newest);
+        assert!(control.cluster().open_runs <= OPEN_MAX);
+        (!open.is_empty()).then_some(())
+    })
+    .await;
+    control.stop().await;
+}
+
 #[test]
 fn the_bug_that_this_is_about_is_caught() {
     belfry_testkit::planted::are_caught_in("belfry-control/store_away");

@@ -47,6 +47,11 @@ pub trait Coordinator: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Bytes that it takes at most, where it has such a bound and knows it.
+    async fn room_bytes(&self) -> Result<Option<u64>, CoordError> {
+        Ok(None)
+    }
+
     /// What whoever keeps it should see to before it becomes a failure, in a sentence.
     async fn warning(&self) -> Result<Option<String>, CoordError> {
         Ok(None)

@@ -165,6 +165,10 @@ impl Coordinator for EtcdCoordinator {
         self.keep_small().await
     }
 
+    async fn room_bytes(&self) -> Result<Option<u64>, CoordError> {
+        Ok(Some(self.quota().await?.limit_bytes(self.configured_quota)))
+    }
+
     async fn warning(&self) -> Result<Option<String>, CoordError> {
         Ok(self.quota().await?.warning(self.configured_quota))
     }

@@ -17,6 +17,7 @@ pub struct Memory {
     keyspace: Arc<Mutex<Keyspace>>,
     listeners: Listeners,
     sole_user: bool,
+    room_bytes: Option<u64>,
 }
 
 #[derive(Default)]
@@ -29,6 +30,11 @@ impl Memory {
     /// As if a lock of the operating system proved that nobody else is there.
     pub fn sole() -> Self {
         Self { sole_user: true, ..Self::default() }
+    }
+
+    /// Tells of a bound, which it does not keep.
+    pub fn with_room(bytes: u64) -> Self {
+        Self { room_bytes: Some(bytes), ..Self::default() }
     }
 
     fn keyspace(&self) -> MutexGuard<'_, Keyspace> {
@@ -85,6 +91,10 @@ impl Coordinator for Memory {
 
     async fn watch(&self, prefix: &str) -> Result<Hints, CoordError> {
         Ok(self.listeners.hints(prefix))
+    }
+
+    async fn room_bytes(&self) -> Result<Option<u64>, CoordError> {
+        Ok(self.room_bytes)
     }
 
     fn sole_user(&self) -> bool {

@@ -404,9 +404,12 @@ impl Run {
         }
     }
 
+    /// The progress of a run that has ended is this or greater, that of an open one is less.
+    pub const ENDED_PROGRESS: i64 = 1 << 40;
+
     /// Grows with every step forward; a record with a lower or equal number never replaces one with a higher.
     pub fn progress(&self) -> i64 {
-        const LOST: i64 = 1 << 40;
+        const LOST: i64 = Run::ENDED_PROGRESS;
         const KNOWN_END: i64 = LOST + 1;
         let within_attempt = match self.state {
             RunState::Claimed => 0,

@@ -149,7 +149,8 @@ impl Driver for PostgresDriver {
 }
 
 /// `synchronous_commit = off` answers before the log is on the disk; its other values are at least as good as `on`. Queries are
-/// short: compiling one would take longer than running it. A statement that waits for a lock is given up when its client is gone
+/// short: compiling one would take longer than running it. They find their rows by an index: a plan that was made, and kept, while a table
+/// was small must not read all of it when it has grown. A statement that waits for a lock is given up when its client is gone
 /// (from PostgreSQL 14 on): else those that gave up waiting stay in the queue before those that try again.
 fn session(purpose: Purpose) -> String {
     let (statement, silent) = match purpose {
@@ -159,6 +160,7 @@ fn session(purpose: Purpose) -> String {
     let read_only = if purpose == Purpose::Reading { "on" } else { "off" };
     format!(
         "SET statement_timeout = {statement}; SET idle_in_transaction_session_timeout = {silent}; SET jit = off; \
+         SET enable_seqscan = off; \
          SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
          SELECT set_config('client_connection_check_interval', '250', false) \

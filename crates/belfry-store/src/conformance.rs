@@ -9,7 +9,7 @@ pub mod retention;
 pub mod runs;
 pub mod users;
 
-mod sample;
+pub mod sample;
 
 #[macro_export]
 macro_rules! store_conformance {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use belfry_core::run::RunState;
+use belfry_core::run::{Run, RunState};
 use belfry_core::{JobId, RunId, Timestamp};
 use belfry_sql::{Row, Statement, Step, Value, sql};
 use serde_json::json;
@@ -165,7 +165,7 @@ impl Store {
             let text = text.replace("{}", &marks(piece.len()));
             Statement { sql: text.into(), args: piece.iter().map(word).collect() }.anything()
         };
-        let ended = format!("DELETE FROM runs WHERE id IN ({{}}) AND state IN ({})", ended_states());
+        let ended = format!("DELETE FROM runs WHERE id IN ({{}}) AND progress >= {}", Run::ENDED_PROGRESS);
         let mut steps: Vec<Step> = pieces(ids).map(|piece| of(&ended, piece)).collect();
         let runs = steps.len();
         steps.extend(pieces(ids).map(|piece| of("DELETE FROM output_chunks WHERE run IN ({})", piece)));

@@ -67,6 +67,8 @@ pub struct ShardAnswer {
     term: u64,
     jobs: u64,
     open_runs: u64,
+    /// The coordinator has room for no more; what is due waits.
+    full: bool,
     next_fire: Option<Moment>,
 }
 
@@ -132,6 +134,7 @@ pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
                 term: shard.term.0,
                 jobs: shard.jobs,
                 open_runs: shard.open_runs,
+                full: shard.full,
                 next_fire: shard.next_fire.map(Moment),
             })
             .collect(),

@@ -25,6 +25,10 @@ impl Shard {
             let _ = reply.send(Err(ControlError::TooMuchUnrecorded));
             return;
         }
+        if self.is_full() {
+            let _ = reply.send(Err(ControlError::NoRoom));
+            return;
+        }
         let Some(slot) = self.jobs.get(request.job) else {
             let _ = reply.send(Err(ControlError::NoSuchJob(request.job)));
             return;

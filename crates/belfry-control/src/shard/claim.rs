@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 
 use belfry_coord::{Guard, HELD_WRITES_MAX, Held, HeldError, Resolved, Write, keys};
 use belfry_core::cursor::Cursor;
@@ -44,7 +45,12 @@ pub(crate) struct Committed {
 
 impl Shard {
     pub(super) fn may_claim_more(&self) -> bool {
-        self.to_commit.len() < WAITING_CLAIMS_MAX && !self.context.recorder.is_full(&self.context)
+        self.to_commit.len() < WAITING_CLAIMS_MAX && !self.is_full() && !self.context.recorder.is_full(&self.context)
+    }
+
+    /// So many runs are open that more would use up the coordinator's room: what is due waits until some are closed.
+    pub(super) fn is_full(&self) -> bool {
+        self.open.len() >= self.context.open_per_shard_max.load(Ordering::Relaxed)
     }
 
     pub(super) fn claim_due(&mut self, now: Timestamp) {

@@ -195,6 +195,8 @@ pub struct Shard {
     list_again_at: Timestamp,
     early: HashMap<(RunId, u32), (NodeId, Ended)>,
     local: local::Local,
+    /// It was said that no more runs may be open.
+    was_full: bool,
     releasing: bool,
     deposed: bool,
 }
@@ -230,6 +232,7 @@ impl Shard {
             list_again_at: context.now(),
             early: HashMap::new(),
             local: local::Local::default(),
+            was_full: false,
             releasing: false,
             deposed: false,
             context,
@@ -373,11 +376,21 @@ impl Shard {
 
     fn show(&mut self) {
         let next_fire = self.jobs.peek().map(|(at, _)| at);
+        if self.is_full() != self.was_full {
+            self.was_full = self.is_full();
+            let (shard, open) = (self.id, self.open.len());
+            if self.was_full {
+                tracing::warn!(%shard, "{open} runs are open, and the coordinator has room for no more: what is due waits until some are closed");
+            } else {
+                tracing::info!(%shard, "the coordinator has room again: fires are claimed");
+            }
+        }
         self.context.shards.show(ShardView {
             shard: self.id,
             term: self.term,
             jobs: self.jobs.len() as u64,
             open_runs: self.open.len() as u64,
+            full: self.was_full,
             next_fire,
         });
     }

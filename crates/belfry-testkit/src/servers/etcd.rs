@@ -72,13 +72,19 @@ impl Etcd {
     /// The same for other addresses, as that of a proxy.
     pub fn url_of(&self, endpoints: &[String]) -> String {
         let user = self.options.user.as_ref().map_or_else(String::new, |(user, word)| format!("{user}:{word}@"));
-        let query = if self.options.tls {
+        let mut query = Vec::new();
+        if self.options.tls {
             let file = |name| self.file(name).display().to_string();
-            format!("?tls=true&ca={}&cert={}&key={}", file("ca.pem"), file("client.pem"), file("client.key"))
-        } else {
-            String::new()
-        };
-        format!("etcd://{user}{}{query}", endpoints.join(","))
+            query.push(format!(
+                "tls=true&ca={}&cert={}&key={}",
+                file("ca.pem"),
+                file("client.pem"),
+                file("client.key")
+            ));
+        }
+        query.extend(self.options.quota_bytes.map(|bytes| format!("quota={bytes}B")));
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!("etcd://{user}{}{mark}{}", endpoints.join(","), query.join("&"))
     }
 
     /// With TLS: the certificate of the authority that signed those of the members.

@@ -153,6 +153,14 @@ fn look_at_cluster(cluster: &Value, findings: &mut Findings) {
         );
         findings.add("records", Verdict::Wrong, message);
     }
+    let full = cluster["shards"].as_array().into_iter().flatten().filter(|shard| shard["full"].as_bool() == Some(true));
+    for shard in full {
+        let (shard, open) = (&shard["shard"], &shard["open_runs"]);
+        let message = format!(
+            "shard {shard} has {open} open runs, and the coordinator has room for no more; what is due there waits: end runs, or raise etcd's quota"
+        );
+        findings.add("coordinator", Verdict::Wrong, message);
+    }
     for server in cluster["servers"].as_array().into_iter().flatten() {
         if let Some(ms) = server["clock_off_ms"].as_i64() {
             let api = server["api"].as_str().unwrap_or("?");
