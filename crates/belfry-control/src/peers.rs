@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use belfry_coord::{CoordError, Entry, Heartbeat, Life, Seat, keys};
+use belfry_coord::{CoordError, Heartbeat, Life, Seat, keys};
 use belfry_core::cursor::Cursor;
 use belfry_core::{ServerId, ShardId};
 use belfry_proto::session;
@@ -23,19 +23,12 @@ struct Seen {
 
 impl Peers {
     /// What a look at the coordinator has shown. Agents hear of it when the addresses have changed.
-    pub fn saw(&self, context: &Context, alive: &[&Entry], seats: &[Entry]) {
-        let servers = alive.iter().filter_map(|entry| {
-            let id = entry.key.strip_prefix(keys::SERVERS)?.parse().ok()?;
-            Some((id, Info::of(entry)?))
-        });
-        let owners = seats.iter().filter_map(|entry| {
-            let shard = ShardId::all().find(|shard| keys::shard(*shard) == entry.key)?;
-            Some((shard, Seat::<Cursor>::from_entry(entry).ok()?.owner()?))
-        });
-        let seen = Seen { servers: servers.collect(), owners: owners.collect() };
-        let before = std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), seen);
-        let addresses = |seen: &Seen| seen.servers.values().map(|info| info.addresses.clone()).collect::<Vec<_>>();
-        if addresses(&before) != addresses(&self.seen()) {
+    pub fn saw(&self, context: &Context, servers: BTreeMap<ServerId, Info>, owners: BTreeMap<ShardId, ServerId>) {
+        let mut seen = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *seen, Seen { servers, owners });
+        let have_moved = !before.servers.values().map(Info::addresses).eq(seen.servers.values().map(Info::addresses));
+        drop(seen);
+        if have_moved {
             context.sessions.tell_all(&self.for_agents().into());
         }
     }
@@ -69,7 +62,8 @@ pub async fn owners_api(context: &Context, shard: ShardId) -> Result<Option<Stri
     let seat = Seat::<Cursor>::look(&*context.coordinator, &keys::shard(shard)).await?;
     let Some(owner) = seat.owner().filter(|owner| *owner != context.server) else { return Ok(None) };
     let entry = context.coordinator.get(&keys::server(owner)).await?;
-    Ok(entry.as_ref().and_then(Info::of).map(|server| server.addresses.api).filter(|api| !api.is_empty()))
+    let info = entry.and_then(|entry| Info::of(Heartbeat::decode(&entry).ok()?));
+    Ok(info.map(|server| server.addresses.api).filter(|api| !api.is_empty()))
 }
 
 /// What a server says of itself with each heartbeat.
@@ -84,9 +78,12 @@ pub struct Info {
 
 impl Info {
     /// None: it does not live, or does not speak this version's words.
-    pub fn of(entry: &Entry) -> Option<Self> {
-        let heartbeat = Heartbeat::decode(entry).ok().filter(|heartbeat| heartbeat.life == Life::Beating)?;
-        serde_json::from_value(heartbeat.info).ok()
+    pub fn of(heartbeat: Heartbeat) -> Option<Self> {
+        serde_json::from_value(heartbeat.info).ok().filter(|_| heartbeat.life == Life::Beating)
+    }
+
+    fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which seats this server holds: its fair share of the shards, and the leadership. Looks at heartbeats and seats every TTL/4, takes
 //! what is vacant, gives back what is more than its share.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use belfry_coord::{CoordError, Entry, Heartbeat, Held, Hints, Life, Liveness, Observer, Seat, Taking, Vacancy, keys};
 use belfry_core::cursor::Cursor;
 use belfry_core::id::SHARD_COUNT;
-use belfry_core::{ShardId, Term, Version};
+use belfry_core::{ServerId, ShardId, Term, Version};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
@@ -23,6 +23,9 @@ struct Owned {
     term: Term,
     inbox: mpsc::Sender<ShardMessage>,
 }
+
+/// The seats of the shards as a look has shown them; those that nobody ever held are missing.
+type Looked = BTreeMap<ShardId, Seat<Cursor>>;
 
 const TAKE_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
@@ -133,24 +136,21 @@ impl Seats {
         let servers = self.context.coordinator.list(keys::SERVERS).await?;
         let boottime = self.context.clock.boottime();
         self.observer.observe(&servers, boottime);
-        let mine = keys::server(self.context.server);
-        let alive: Vec<&Entry> = servers
-            .iter()
-            .filter(|entry| entry.key == mine || self.observer.liveness(&entry.key, boottime) == Liveness::Alive)
-            .filter(|entry| entry.key == mine || !self.context.coordinator.sole_user())
-            .filter(|entry| Heartbeat::decode(entry).is_ok_and(|beat| beat.life == Life::Beating))
-            .collect();
         // Also without a shard, whose looks would notice that the clock was set right again.
         self.context.trusts(self.context.now());
         let clock_off = self.own_clock_off();
-        // One whose clock is off has given up its share, for the others to take.
-        let others = alive.iter().filter(|entry| entry.key != mine);
-        let firing = others.filter(|entry| Info::of(entry).is_none_or(|info| info.clock_off_ms.is_none())).count();
+        let (alive, firing) = self.alive(&servers, boottime);
         let share = if clock_off { 0 } else { usize::from(SHARD_COUNT).div_ceil(firing + 1) };
-        let seats = self.context.coordinator.list(keys::SHARDS).await?;
-        self.context.peers.saw(&self.context, &alive, &seats);
-        self.let_go_of_taken(&seats).await?;
-        self.take_shards(share, &seats).await?;
+        let mut seats = Looked::new();
+        for entry in self.context.coordinator.list(keys::SHARDS).await? {
+            if let Some(shard) = keys::shard_of(&entry.key) {
+                seats.insert(shard, Seat::from_entry(&entry)?);
+            }
+        }
+        let owners = seats.iter().filter_map(|(shard, seat)| Some((*shard, seat.owner()?)));
+        self.context.peers.saw(&self.context, alive, owners.collect());
+        self.let_go_of_taken(&seats).await;
+        self.take_shards(share, seats).await?;
         self.give_back_more_than(share).await;
         if clock_off {
             self.give_back_leadership().await
@@ -158,6 +158,24 @@ impl Seats {
             self.lead().await?
         }
         Ok(())
+    }
+
+    /// The servers that live, and how many of the others fire: one whose clock is off has given up its share, for them to take.
+    fn alive(&self, servers: &[Entry], boottime: Duration) -> (BTreeMap<ServerId, Info>, usize) {
+        let mine = keys::server(self.context.server);
+        let sole = self.context.coordinator.sole_user();
+        let (mut alive, mut firing) = (BTreeMap::new(), 0);
+        for entry in servers {
+            let is_mine = entry.key == mine;
+            if !is_mine && (sole || self.observer.liveness(&entry.key, boottime) != Liveness::Alive) {
+                continue;
+            }
+            let Some(beat) = Heartbeat::decode(entry).ok().filter(|beat| beat.life == Life::Beating) else { continue };
+            let info = Info::of(beat);
+            firing += usize::from(!is_mine && info.as_ref().is_none_or(|info| info.clock_off_ms.is_none()));
+            alive.extend(entry.key.strip_prefix(keys::SERVERS).and_then(|id| id.parse().ok()).zip(info));
+        }
+        (alive, firing)
     }
 
     /// Says it when it changes.
@@ -177,22 +195,20 @@ impl Seats {
     /// A shard that was taken while this server stood still is held by its commits' guards alone, and one without work commits
     /// nothing: unless it is let go here it counts for ever, and as much of what is vacant stays so. A term only grows, so a
     /// greater one is proof also in an old list.
-    async fn let_go_of_taken(&self, seats: &[Entry]) -> Result<(), CoordError> {
+    async fn let_go_of_taken(&self, seats: &Looked) {
         if belfry_core::planted::is("commit_without_guards") {
-            return Ok(());
+            return;
         }
         for (shard, owned) in &self.held {
-            let key = keys::shard(*shard);
-            let Some(entry) = seats.iter().find(|entry| entry.key == key) else { continue };
-            if Seat::<Cursor>::from_entry(entry)?.held.is_some_and(|(_, record)| record.term > owned.term) {
+            let held = seats.get(shard).and_then(|seat| seat.held.as_ref());
+            if held.is_some_and(|(_, record)| record.term > owned.term) {
                 let _ = owned.inbox.send(ShardMessage::Deposed).await;
             }
         }
-        Ok(())
     }
 
     /// What was taken before the coordinator failed is loaded all the same: it is held, and nobody else would fire it.
-    async fn take_shards(&mut self, share: usize, seats: &[Entry]) -> Result<(), CoordError> {
+    async fn take_shards(&mut self, share: usize, seats: Looked) -> Result<(), CoordError> {
         let mut taken = Vec::new();
         let result = self.take_vacant(share, seats, &mut taken).await;
         if !taken.is_empty() {
@@ -205,8 +221,8 @@ impl Seats {
     /// What is ours without a task of ours comes first, and beyond the share: a taking, or a giving back, whose answer was lost. While
     /// this server lives nobody else may take it, so it would stand still; what is more than the share is given back from there.
     /// So is what nobody takes: a server that is gone and not held dead yet makes the share too small, and takes nothing.
-    async fn take_vacant(&mut self, share: usize, seats: &[Entry], taken: &mut Vec<ShardId>) -> Result<(), CoordError> {
-        let mut vacant = self.vacant(seats)?;
+    async fn take_vacant(&mut self, share: usize, seats: Looked, taken: &mut Vec<ShardId>) -> Result<(), CoordError> {
+        let mut vacant = self.vacant(seats);
         vacant.sort_by_key(|(_, _, by)| *by != Vacancy::Mine);
         let boottime = self.context.clock.boottime();
         self.vacant_since.retain(|known, _| vacant.iter().any(|(shard, ..)| shard == known));
@@ -228,20 +244,16 @@ impl Seats {
         Ok(())
     }
 
-    fn vacant(&self, seats: &[Entry]) -> Result<Vec<(ShardId, Seat<Cursor>, Vacancy)>, CoordError> {
+    fn vacant(&self, mut seats: Looked) -> Vec<(ShardId, Seat<Cursor>, Vacancy)> {
         let boottime = self.context.clock.boottime();
         let sole = self.context.coordinator.sole_user();
         let mut vacant = Vec::new();
         for shard in ShardId::all().filter(|shard| !self.held.contains_key(shard)) {
-            let key = keys::shard(shard);
-            let seat = match seats.iter().find(|entry| entry.key == key) {
-                Some(entry) => Seat::<Cursor>::from_entry(entry)?,
-                None => Seat { key, held: None },
-            };
+            let seat = seats.remove(&shard).unwrap_or_else(|| Seat { key: keys::shard(shard), held: None });
             let by = seat.vacancy(self.context.server, sole, &self.observer, boottime);
             vacant.extend(by.map(|by| (shard, seat, by)));
         }
-        Ok(vacant)
+        vacant
     }
 
     fn open(&mut self, shard: ShardId, held: Held<Cursor>) -> ShardId {

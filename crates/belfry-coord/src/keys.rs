@@ -1,5 +1,6 @@
 //! Where things lie in the coordinator: the one place that spells a key.
 
+use belfry_core::id::SHARD_COUNT;
 use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId};
 
 pub const META: &str = "meta";
@@ -26,6 +27,12 @@ pub fn server(id: ServerId) -> String {
 
 pub fn shard(shard: ShardId) -> String {
     format!("{SHARDS}{:02}", shard.0)
+}
+
+/// Whose seat a key is.
+pub fn shard_of(key: &str) -> Option<ShardId> {
+    let number = key.strip_prefix(SHARDS)?.parse().ok()?;
+    (number < SHARD_COUNT).then_some(ShardId(number))
 }
 
 /// All runs of a shard that are claimed and not ended.

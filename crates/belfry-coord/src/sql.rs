@@ -50,7 +50,7 @@ const MYSQL: &[Migration] = &[
     Migration { name: "0003-zero", statements: &["INSERT INTO coord_counter (id, version) VALUES (1, 0)"] },
 ];
 
-const GUARDS_START: usize = 1;
+const GUARDS_STEP: usize = 1;
 
 /// Who else may use the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Coordinator for SqlCoordinator {
     async fn commit(&self, guards: Vec<Guard>, writes: Vec<Write>) -> Result<Commit, CoordError> {
         check_commit(&guards, &writes)?;
         let mut steps = vec![sql!("UPDATE coord_counter SET version = version + 1 WHERE id = 1").touching(1)];
-        steps.extend(guards.iter().map(guard_step));
+        steps.extend(guard_step(&guards));
         steps.extend(put_step(self.database.dialect(), &writes));
         steps.extend(delete_step(&writes));
         steps.push(sql!("SELECT version FROM coord_counter WHERE id = 1").returning(1));
@@ -112,10 +112,11 @@ impl Coordinator for SqlCoordinator {
                 let counter = counter.ok_or_else(|| CoordError::Broken("the counter gave no row".into()))?;
                 Ok(Commit::Applied(version(counter, 0)?))
             }
-            Written::Refused { step } => match step.checked_sub(GUARDS_START).and_then(|index| guards.get(index)) {
+            Written::Refused { step: GUARDS_STEP, found } => match guards.iter().find(|guard| !holds(guard, &found)) {
                 Some(guard) => Ok(Commit::Conflict { key: guard.key().to_owned() }),
-                None => Err(CoordError::Broken("its counter row is gone; restore a backup".into())),
+                None => Err(CoordError::Broken("its keys are not what they were read as".into())),
             },
+            Written::Refused { .. } => Err(CoordError::Broken("its counter row is gone; restore a backup".into())),
         }
     }
 
@@ -150,18 +151,30 @@ impl Coordinator for SqlCoordinator {
     }
 }
 
-fn guard_step(guard: &Guard) -> Step {
+/// All guards in one statement: on a database across the network each statement is a round trip.
+fn guard_step(guards: &[Guard]) -> Option<Step> {
+    let mut there: Vec<Row> = guards.iter().filter_map(row_of).collect();
+    there.sort_by(|a, b| a.blob(0).cmp(b.blob(0)));
+    there.dedup();
+    let keys = guards.iter().map(Guard::key);
+    let found = one_of("SELECT name, version FROM coord_kv WHERE name IN", keys, " ORDER BY name")?;
+    Some(found.returning_these(there))
+}
+
+fn row_of(guard: &Guard) -> Option<Row> {
     match guard {
-        Guard::Absent(key) => sql!("SELECT 1 FROM coord_kv WHERE name = ?", key.as_bytes()).returning(0),
-        Guard::At(key, version) => {
-            sql!("SELECT 1 FROM coord_kv WHERE name = ? AND version = ?", key.as_bytes(), version.0).returning(1)
-        }
+        Guard::Absent(_) => None,
+        Guard::At(key, version) => Some(Row(vec![key.as_bytes().into(), version.0.into()])),
     }
 }
 
-/// All puts in one statement: on a database across the network each statement is a round trip.
+fn holds(guard: &Guard, found: &[Row]) -> bool {
+    let there = found.iter().find(|row| row.blob(0) == guard.key().as_bytes());
+    there == row_of(guard).as_ref()
+}
+
+/// All puts in one statement, as the guards.
 fn put_step(dialect: Dialect, writes: &[Write]) -> Option<Step> {
-    const ROW: &str = "(?, ?, (SELECT version FROM coord_counter WHERE id = 1))";
     let mut args = vec![];
     for write in writes {
         if let Write::Put(key, value) = write {
@@ -169,22 +182,42 @@ fn put_step(dialect: Dialect, writes: &[Write]) -> Option<Step> {
             args.push(Value::from(&value[..]));
         }
     }
-    let rows = vec![ROW; args.len() / 2].join(", ");
+    let more = (args.len() / 2).checked_sub(1)?;
+    let rows = match dialect {
+        // Which version it is is asked once, not in each row.
+        Dialect::Postgres => format!(
+            "SELECT these.name, these.value, counter.version \
+             FROM (VALUES (CAST(? AS BYTEA), CAST(? AS BYTEA)){}) AS these (name, value), coord_counter AS counter WHERE counter.id = 1",
+            ", (?, ?)".repeat(more)
+        ),
+        Dialect::Sqlite | Dialect::MySql => {
+            const ROW: &str = "(?, ?, (SELECT version FROM coord_counter WHERE id = 1))";
+            format!("VALUES {ROW}{}", format!(", {ROW}").repeat(more))
+        }
+    };
     let replace = match dialect {
         Dialect::Sqlite | Dialect::Postgres => {
             "ON CONFLICT (name) DO UPDATE SET value = excluded.value, version = excluded.version"
         }
         Dialect::MySql => "ON DUPLICATE KEY UPDATE value = VALUES(value), version = VALUES(version)",
     };
-    let sql = format!("INSERT INTO coord_kv (name, value, version) VALUES {rows} {replace}");
-    (!args.is_empty()).then(|| Statement { sql: sql.into(), args }.anything())
+    let sql = format!("INSERT INTO coord_kv (name, value, version) {rows} {replace}");
+    Some(Statement { sql: sql.into(), args }.anything())
 }
 
 fn delete_step(writes: &[Write]) -> Option<Step> {
-    let deleted = writes.iter().filter(|write| matches!(write, Write::Delete(_)));
-    let args: Vec<Value> = deleted.map(|write| Value::from(write.key().as_bytes())).collect();
-    let sql = format!("DELETE FROM coord_kv WHERE name IN ({})", vec!["?"; args.len()].join(", "));
-    (!args.is_empty()).then(|| Statement { sql: sql.into(), args }.anything())
+    let deleted = writes.iter().filter(|write| matches!(write, Write::Delete(_))).map(Write::key);
+    Some(one_of("DELETE FROM coord_kv WHERE name IN", deleted, "")?.anything())
+}
+
+/// A statement about all of these keys. The last one is named again until there are as many as in one of few texts, so that each text
+/// stays prepared. None: there is no key.
+fn one_of<'a>(before: &str, keys: impl Iterator<Item = &'a str>, after: &str) -> Option<Statement> {
+    let mut args: Vec<Value> = keys.map(|key| key.as_bytes().into()).collect();
+    let last = args.last()?.clone();
+    args.resize(args.len().next_power_of_two(), last);
+    let marks = vec!["?"; args.len()].join(", ");
+    Some(Statement { sql: format!("{before} ({marks}){after}").into(), args })
 }
 
 async fn counter(database: &dyn Database) -> Result<Version, CoordError> {

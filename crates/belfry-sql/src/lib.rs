@@ -42,13 +42,26 @@ pub struct Step {
 }
 
 /// What a step must find, else the whole transaction is undone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Expect {
     Anything,
     /// A write that touches (matches) exactly so many rows.
     Touched(u64),
     /// A query that returns exactly so many rows.
     Rows(u64),
+    /// A query that returns exactly these rows, in this order.
+    These(Vec<Row>),
+}
+
+impl Expect {
+    fn holds(&self, result: &StepResult) -> bool {
+        match self {
+            Expect::Anything => true,
+            Expect::Touched(rows) => result.touched == *rows,
+            Expect::Rows(rows) => result.rows.len() as u64 == *rows,
+            Expect::These(rows) => result.rows == *rows,
+        }
+    }
 }
 
 /// What a transaction did.
@@ -56,8 +69,9 @@ pub enum Expect {
 pub enum Written {
     /// All steps held; durable. One entry per step: rows touched, and rows returned by a query.
     Done(Vec<StepResult>),
-    /// The step of this index did not find what it expected, or broke a unique key; nothing was written.
-    Refused { step: usize },
+    /// The step of this index did not find what it expected but, if it is a query, these rows; or it broke a unique key. Nothing was
+    /// written.
+    Refused { step: usize, found: Vec<Row> },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -140,5 +154,8 @@ impl Statement {
     }
     pub fn returning(self, rows: u64) -> Step {
         Step { statement: self, expect: Expect::Rows(rows) }
+    }
+    pub fn returning_these(self, rows: Vec<Row>) -> Step {
+        Step { statement: self, expect: Expect::These(rows) }
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use sqlx::Connection as _;
 use tokio::time::{sleep, timeout};
 
-use crate::{Expect, Migration, Row, SqlError, Statement, Step, StepResult, Written};
+use crate::{Migration, Row, SqlError, Statement, Step, StepResult, Written};
 pub(crate) use failure::Failure;
 use failure::in_time;
 use places::{Lent, Places};
@@ -152,9 +152,9 @@ impl<D: Driver> Server<D> {
         let ran = timeout(STEPS_WITHIN, self.run_steps(&mut lent.connection, steps)).await;
         match ran.unwrap_or(Err(Failure::Silent(STEPS_WITHIN))) {
             Ok(Ran::AsExpected(results)) => self.commit(lent).await.map(|()| Written::Done(results)),
-            Ok(Ran::Refused { step }) => {
+            Ok(Ran::Refused { step, found }) => {
                 self.undo(lent).await;
-                Ok(Written::Refused { step })
+                Ok(Written::Refused { step, found })
             }
             Err(failure @ (Failure::Undone(_) | Failure::Final(SqlError::Broken(_) | SqlError::Full(_)))) => {
                 self.undo(lent).await;
@@ -174,16 +174,11 @@ impl<D: Driver> Server<D> {
         for (index, step) in steps.iter().enumerate() {
             let result = match self.driver.run(connection, &step.statement).await.map_err(Failure::of::<D>) {
                 Ok(result) => result,
-                Err(Failure::Unique) => return Ok(Ran::Refused { step: index }),
+                Err(Failure::Unique) => return Ok(Ran::Refused { step: index, found: vec![] }),
                 Err(failure) => return Err(failure),
             };
-            let as_expected = match step.expect {
-                Expect::Anything => true,
-                Expect::Touched(rows) => result.touched == rows,
-                Expect::Rows(rows) => result.rows.len() as u64 == rows,
-            };
-            if !as_expected {
-                return Ok(Ran::Refused { step: index });
+            if !step.expect.holds(&result) {
+                return Ok(Ran::Refused { step: index, found: result.rows });
             }
             results.push(result);
         }
@@ -241,7 +236,7 @@ impl<D: Driver> Server<D> {
 
 enum Ran {
     AsExpected(Vec<StepResult>),
-    Refused { step: usize },
+    Refused { step: usize, found: Vec<Row> },
 }
 
 /// A schema that is newer than this build must not be written to.

@@ -11,7 +11,7 @@ pub enum Value {
 }
 
 /// One row, columns in the order of the query.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row(pub Vec<Value>);
 
 impl Row {

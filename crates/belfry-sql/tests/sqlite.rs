@@ -28,7 +28,7 @@ async fn count(database: &Sqlite) -> i64 {
 
 fn refused_at(written: Result<Written, SqlError>) -> Option<usize> {
     match written.unwrap() {
-        Written::Refused { step } => Some(step),
+        Written::Refused { step, .. } => Some(step),
         Written::Done(_) => None,
     }
 }

@@ -79,7 +79,7 @@ impl Store {
         Ok(match self.try_write(steps).await? {
             Written::Done(_) => Joined::Yes,
             // Somebody was faster.
-            Written::Refused { step } if step == guarded => Joined::UsedToken(now),
+            Written::Refused { step, .. } if step == guarded => Joined::UsedToken(now),
             Written::Refused { .. } => Joined::NodeTaken,
         })
     }

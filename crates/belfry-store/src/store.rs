@@ -45,7 +45,7 @@ impl Store {
     pub(crate) async fn write(&self, steps: Vec<Step>) -> Result<Vec<StepResult>, StoreError> {
         match self.db.write(steps).await? {
             Written::Done(results) => Ok(results),
-            Written::Refused { step } => {
+            Written::Refused { step, .. } => {
                 Err(SqlError::Broken(format!("step {step} of an unguarded write was refused")).into())
             }
         }

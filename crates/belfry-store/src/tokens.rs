@@ -115,7 +115,7 @@ impl Store {
                 created_at: now,
                 last_used_at: None,
             }),
-            Written::Refused { step } if !is_service && step == owner_there => Err(StoreError::NotFound),
+            Written::Refused { step, .. } if !is_service && step == owner_there => Err(StoreError::NotFound),
             Written::Refused { .. } => Err(StoreError::NameTaken { name: new.id }),
         }
     }

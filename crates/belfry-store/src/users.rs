@@ -133,7 +133,7 @@ impl Store {
     async fn write_keeping_an_admin(&self, steps: Vec<Step>, named: usize) -> Result<(), StoreError> {
         match self.try_write(steps).await? {
             Written::Done(_) => Ok(()),
-            Written::Refused { step } if step == named => Err(StoreError::NotFound),
+            Written::Refused { step, .. } if step == named => Err(StoreError::NotFound),
             Written::Refused { .. } => Err(StoreError::LastAdmin),
         }
     }

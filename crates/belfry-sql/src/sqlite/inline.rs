@@ -42,7 +42,7 @@ impl Database for InlineSqlite {
         for (index, step) in steps.iter().enumerate() {
             match run_step(&transaction, step) {
                 Ok(result) => results.push(result),
-                Err(Failed::Refused) => return Ok(Written::Refused { step: index }),
+                Err(Failed::Refused { found }) => return Ok(Written::Refused { step: index, found }),
                 Err(Failed::Error(error)) => return Err(sql_error(error)),
             }
         }

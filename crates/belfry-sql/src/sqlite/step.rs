@@ -3,26 +3,23 @@
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql, ffi, params_from_iter};
 
-use crate::{Expect, Row, SqlError, Statement, Step, StepResult, Value};
+use crate::{Row, SqlError, Statement, Step, StepResult, Value};
 
 /// Why a step did not happen.
 pub(super) enum Failed {
     /// It did not find what it expected, or a unique key broke: undo its transaction, and only that.
-    Refused,
+    Refused {
+        found: Vec<Row>,
+    },
     Error(rusqlite::Error),
 }
 
 pub(super) fn run_step(connection: &Connection, step: &Step) -> Result<StepResult, Failed> {
     let result = run(connection, &step.statement).map_err(|error| match unique_broken(&error) {
-        true => Failed::Refused,
+        true => Failed::Refused { found: vec![] },
         false => Failed::Error(error),
     })?;
-    let as_expected = match step.expect {
-        Expect::Anything => true,
-        Expect::Touched(rows) => result.touched == rows,
-        Expect::Rows(rows) => result.rows.len() as u64 == rows,
-    };
-    if as_expected { Ok(result) } else { Err(Failed::Refused) }
+    if step.expect.holds(&result) { Ok(result) } else { Err(Failed::Refused { found: result.rows }) }
 }
 
 pub(super) fn run(connection: &Connection, statement: &Statement) -> rusqlite::Result<StepResult> {

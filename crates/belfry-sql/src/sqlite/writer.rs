@@ -85,10 +85,10 @@ impl<'a> Group<'a> {
     /// After a failure only takes callers in, so that they hear of it now instead of each waiting for its own time-out.
     fn add(&mut self, steps: Vec<Step>, answer: Answer<Written>) {
         let written = match &self.failed {
-            Some(_) => Ok(Written::Refused { step: 0 }),
+            Some(_) => Ok(Written::Refused { step: 0, found: vec![] }),
             None => self.transaction(&steps).unwrap_or_else(|error| {
                 self.failed = Some(sql_error(error));
-                Ok(Written::Refused { step: 0 })
+                Ok(Written::Refused { step: 0, found: vec![] })
             }),
         };
         self.waiting.push((answer, written));
@@ -102,7 +102,7 @@ impl<'a> Group<'a> {
         for (index, step) in steps.iter().enumerate() {
             match run_step(self.connection, step) {
                 Ok(result) => results.push(result),
-                Err(Failed::Refused) => ended = Some(Ok(Written::Refused { step: index })),
+                Err(Failed::Refused { found }) => ended = Some(Ok(Written::Refused { step: index, found })),
                 // SQLite itself rolls the whole transaction back at some errors (disk full, I/O, memory).
                 Err(Failed::Error(error)) if self.connection.is_autocommit() || spoils_group(&error) => {
                     return Err(error);

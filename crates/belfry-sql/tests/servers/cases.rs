@@ -89,7 +89,7 @@ pub async fn writers_of_two_handles_take_effect_in_one_order(server: &mut Server
                 ];
                 match database.write(steps).await.unwrap() {
                     Written::Done(_) => return true,
-                    Written::Refused { step } => assert_eq!(step, 1, "only the guard may refuse"),
+                    Written::Refused { step, .. } => assert_eq!(step, 1, "only the guard may refuse"),
                 }
             }
             false

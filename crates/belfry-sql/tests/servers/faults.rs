@@ -138,7 +138,7 @@ pub async fn a_killed_server_tells_the_truth_and_is_used_again(server: &mut Serv
             let is_there = there.binary_search(&id).is_ok();
             match told {
                 Ok(Written::Done(_)) => assert!(is_there, "{id} was told to be safe"),
-                Ok(Written::Refused { step }) => panic!("{id} was refused at {step}"),
+                Ok(Written::Refused { step, .. }) => panic!("{id} was refused at {step}"),
                 Err(SqlError::Unknown) => {}
                 Err(SqlError::Away(_)) => assert!(!is_there, "{id} was told to be nothing"),
                 Err(other) => panic!("{id}: {other:?}"),

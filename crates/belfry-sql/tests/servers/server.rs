@@ -125,7 +125,7 @@ pub async fn ids(database: &dyn Database) -> Vec<i64> {
 
 pub fn refused_at(written: Result<Written, SqlError>) -> Option<usize> {
     match written.unwrap() {
-        Written::Refused { step } => Some(step),
+        Written::Refused { step, .. } => Some(step),
         Written::Done(_) => None,
     }
 }
