@@ -575,7 +575,7 @@ impl Late {
         let store = &self.context.store;
         let attempt = ended.attempt;
         let Some(known) = store.run(run).await? else { return Ok(()) };
-        if !known.state.is_ended() || attempt < known.attempt {
+        if !known.state.is_ended() || attempt != known.attempt {
             let mut row = Attempt::ended(&known, &ended);
             row.node = Some(self.node);
             row.node_name = Some(self.node_name.clone());

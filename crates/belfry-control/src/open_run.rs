@@ -147,14 +147,20 @@ impl OpenRecord {
         serde_json::from_slice(value)
     }
 
-    /// The claim's fence, from the version of its commit.
-    pub fn fence_at(&self, claim: Version) -> Fence {
-        Fence(claim.0 * FENCES_PER_COMMIT + u64::from(self.step))
+    /// From the version of the commit that names its node.
+    pub fn fence_at(&self, commit: Version) -> Fence {
+        Fence(commit.0 * FENCES_PER_COMMIT + u64::from(self.step))
     }
 
     /// The attempt that is going or comes next.
     pub fn attempt(&self) -> u32 {
         self.next.as_ref().map_or(1, |next| next.attempt)
+    }
+
+    /// Whether the end of this attempt, which the store has, is that of the run. A former owner may have written it late, when the attempt
+    /// had been given up and the next one had its node: then it is kept with its attempt.
+    pub fn ends_with(&self, attempt: u32) -> bool {
+        self.bound.as_ref().is_none_or(|bound| attempt >= bound.attempt)
     }
 
     /// Between two attempts.
@@ -190,7 +196,7 @@ impl OpenRecord {
             node,
             node_name,
             incarnation: bound.map(|b| b.incarnation),
-            fence: self.fence.unwrap_or_else(|| self.fence_at(version)),
+            fence: self.fence.or(bound.map(|_| self.fence_at(version))).unwrap_or(Fence(0)),
             claimed_at: instant(self.claimed_at),
             dispatched_at: None,
             started_at: None,

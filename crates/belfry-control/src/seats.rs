@@ -236,7 +236,8 @@ impl Seats {
                 self.no_gifts_until = boottime + self.context.config.ttl;
             }
             let first = Cursor::starting(self.context.now());
-            match seat.take(self.context.coordinator.clone(), self.context.server, by, first).await? {
+            let (coordinator, mark) = (self.context.coordinator.clone(), Some(keys::taken(shard)));
+            match seat.take_with_mark(coordinator, self.context.server, by, first, mark).await? {
                 Taking::Taken(held) => taken.push(self.open(shard, held)),
                 Taking::Refused { .. } => {} // someone was quicker
             }

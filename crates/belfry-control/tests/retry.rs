@@ -6,7 +6,7 @@ use std::time::Duration;
 use belfry_control::{Addresses, Control, ControlConfig, ControlError, ManualRun};
 use belfry_coord::observer::mark_lost;
 use belfry_coord::{Clock, Coordinator, Memory, SystemClock, keys};
-use belfry_core::job::{Action, Backoff, Exec, JobDocument, Retry, RetryWhere};
+use belfry_core::job::{Action, Backoff, Exec, JobDocument, Overlap, Retry, RetryWhere};
 use belfry_core::run::{Run, RunState};
 use belfry_core::units::Span;
 use belfry_core::{JobId, NodeId, RunId, ServerId};
@@ -40,8 +40,13 @@ impl Cluster {
     }
 
     async fn job(&self, retry: Retry) -> JobId {
+        self.job_with(retry, Overlap::default()).await
+    }
+
+    async fn job_with(&self, retry: Retry, overlap: Overlap) -> JobId {
         let mut document = JobDocument::new("job", Action::Exec(Exec { argv: vec!["true".into()] }));
         document.retry = Some(retry);
+        document.overlap = overlap;
         let id = JobId::from_u128(3);
         self.store.create_job(document, id, SystemClock.now(), &Actor::new("test")).await.unwrap();
         id
@@ -324,4 +329,69 @@ async fn until(fact: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it comes true within a minute");
+}
+
+/// It was claimed before the attempt that it waited for was started: whoever keeps the greatest fence must let it in all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waited_for_another_run_has_a_greater_fence_than_its_last_attempt() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut node = Session::open(&server, 1).await;
+    let job = cluster.job_with(retry(&["failed"], Span::from_secs(1), RetryWhere::Any), Overlap::Queue).await;
+    let first = server.run_now(manual(job)).await.unwrap().id;
+    let order = node.order(1).await;
+    let key = order.key.unwrap();
+    node.start(&key).await;
+    cluster.stored(first, state_is(RunState::Running)).await;
+    let behind = server.run_now(manual(job)).await.unwrap();
+    assert_eq!(behind.state, RunState::Claimed);
+
+    node.end(&key, "failed", 1).await;
+    let again = node.order(2).await;
+    assert!(again.fence > order.fence, "{} then {}", order.fence, again.fence);
+    let key = again.key.unwrap();
+    node.start(&key).await;
+    node.end(&key, "succeeded", 0).await;
+    let last = node.order(1).await;
+    assert_eq!(last.key.as_ref().unwrap().run, behind.id.to_string());
+    assert!(last.fence > again.fence, "{} then {}", again.fence, last.fence);
+    server.stop().await;
+}
+
+/// A former owner wrote it when it could reach the store again; the next attempt had been started meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_earlier_attempts_end_that_came_late_does_not_close_the_run_at_a_takeover() {
+    let cluster = Cluster::new().await;
+    let a = cluster.server("a").await;
+    let mut one = Session::open(&a, 1).await;
+    let job = cluster.job(retry(&["lost"], Span::from_secs(0), RetryWhere::Other)).await;
+    let run = a.run_now(manual(job)).await.unwrap().id;
+    let key = one.order(1).await.key.unwrap();
+    one.start(&key).await;
+    let first = cluster.stored(run, state_is(RunState::Running)).await;
+    let mut two = Session::open(&a, 2).await;
+    cluster.hold_dead(1).await;
+    let key = two.order(2).await.key.unwrap();
+    two.start(&key).await;
+    cluster.stored(run, |run| run.state == RunState::Running && run.attempt == 2).await;
+    let late = Run { state: RunState::Succeeded, ended_at: Some(SystemClock.now()), exit_code: Some(0), ..first };
+    cluster.store.record_runs(&[late]).await.unwrap();
+    a.stop().await;
+
+    let b = cluster.server("b").await;
+    let two = Session::open(&b, 2).await;
+    until_open(&b, run).await;
+    two.end(&key, "failed", 9).await;
+    let ended = cluster.stored(run, |run| run.state.is_ended() && run.attempt == 2).await;
+    assert_eq!((ended.state, ended.exit_code), (RunState::Failed, Some(9)));
+    let attempts = cluster.store.attempts(run).await.unwrap();
+    assert_eq!(attempts[0].state, RunState::Succeeded, "it is kept with its attempt");
+    b.stop().await;
+}
+
+async fn until_open(server: &Control, run: RunId) {
+    belfry_testkit::until("the server has the run", async || {
+        server.open_runs(|open| open.id == run && open.state == RunState::Dispatched).pop()
+    })
+    .await;
 }

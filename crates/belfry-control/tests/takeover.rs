@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use belfry_control::{Control, ControlConfig};
+use belfry_control::{Control, ControlConfig, ManualRun};
 use belfry_coord::faulty::{Fault, Faulty};
 use belfry_coord::{Clock, Coordinator, Memory, SystemClock, Write, keys};
 use belfry_core::job::{Action, Exec, JobDocument, Overlap};
@@ -121,6 +121,43 @@ async fn a_shard_whose_giving_back_was_lost_does_not_stand_still() {
     until(|| way.commits() > before + LOST as u64 && shards(&first) == 8 && shards(&second) == 8).await;
     second.stop().await;
     first.stop().await;
+}
+
+/// The seat is read fresh and the runs are not: two reads may be answered by two members.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_owner_waits_for_a_list_that_is_not_older_than_its_taking() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Sqlite::open(folder.path().join("store.db"), SqliteOptions::default()).unwrap();
+    let store = Store::open(Arc::new(database)).await.unwrap();
+    let coordinator: Arc<dyn Coordinator> = Arc::new(Memory::default());
+    let way = Arc::new(Faulty::new(coordinator.clone()));
+    let job = JobId::from_u128(1);
+    let document = JobDocument::new("j", Action::Exec(Exec { argv: vec!["true".into()] }));
+    store.create_job(document, job, SystemClock.now(), &Actor::new("test")).await.unwrap();
+    // Without a node: the run is claimed, and waits.
+    let alone = async |name: u128, coordinator: Arc<dyn Coordinator>| {
+        let (id, clock) = (ServerId::new(SystemClock.now(), name), Arc::new(SystemClock));
+        Control::start(ControlConfig::default(), id, coordinator, store.clone(), clock).await.expect("a server")
+    };
+    let first = alone(1, coordinator).await;
+    way.read_old_below("open/").await.unwrap();
+    let wanted = ManualRun {
+        job,
+        by: "test".into(),
+        idempotency_key: None,
+        env: Default::default(),
+        node: None,
+        force: false,
+        rerun_of: None,
+    };
+    let run = first.run_now(wanted).await.unwrap().id;
+    first.stop().await;
+    let second = alone(2, way.clone()).await;
+    until(|| way.old_lists() >= 16).await;
+    way.read_fresh();
+    until(|| second.cluster().shards.len() == 16).await;
+    assert_eq!(second.open_runs(|open| open.id == run).len(), 1, "the run was left out");
+    second.stop().await;
 }
 
 fn by(started: &Started, server: &str) -> usize {

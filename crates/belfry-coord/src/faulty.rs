@@ -34,7 +34,9 @@ struct State {
     planned: VecDeque<Fault>,
     ghosts: Vec<(Vec<Guard>, Vec<Write>)>,
     away: bool,
-    old: Option<Vec<Entry>>,
+    /// Below a prefix.
+    old: Option<(String, Vec<Entry>)>,
+    old_lists: u64,
     seed: Option<u64>,
     commits: u64,
 }
@@ -64,9 +66,19 @@ impl Faulty {
 
     /// From now on reads show the keys as they are now, until [`Self::read_fresh`].
     pub async fn read_old(&self) -> Result<(), CoordError> {
-        let now = self.inner.list("").await?;
-        self.state().old = Some(now);
+        self.read_old_below("").await
+    }
+
+    /// The same for keys that begin with a prefix: two reads may be answered by members that are behind by more and by less.
+    pub async fn read_old_below(&self, prefix: &str) -> Result<(), CoordError> {
+        let now = self.inner.list(prefix).await?;
+        self.state().old = Some((prefix.to_owned(), now));
         Ok(())
+    }
+
+    /// Lists that were old.
+    pub fn old_lists(&self) -> u64 {
+        self.state().old_lists
     }
 
     pub fn read_fresh(&self) {
@@ -129,7 +141,7 @@ fn split_mix(seed: &mut u64) -> u64 {
 impl Coordinator for Faulty {
     async fn get(&self, key: &str) -> Result<Option<Entry>, CoordError> {
         self.here()?;
-        if let Some(old) = &self.state().old {
+        if let Some((_, old)) = self.state().old.as_ref().filter(|(below, _)| key.starts_with(below)) {
             return Ok(old.iter().find(|entry| entry.key == key).cloned());
         }
         self.inner.get(key).await
@@ -137,8 +149,14 @@ impl Coordinator for Faulty {
 
     async fn list(&self, prefix: &str) -> Result<Vec<Entry>, CoordError> {
         self.here()?;
-        if let Some(old) = &self.state().old {
-            return Ok(old.iter().filter(|entry| entry.key.starts_with(prefix)).cloned().collect());
+        {
+            let mut state = self.state();
+            let old = state.old.as_ref().filter(|(below, _)| prefix.starts_with(below));
+            let old = old.map(|(_, old)| old.iter().filter(|entry| entry.key.starts_with(prefix)).cloned().collect());
+            if let Some(old) = old {
+                state.old_lists += 1;
+                return Ok(old);
+            }
         }
         self.inner.list(prefix).await
     }

@@ -40,6 +40,11 @@ pub fn open_runs(shard: ShardId) -> String {
     format!("open/{:02}/", shard.0)
 }
 
+/// Beside them, written by whoever takes the shard.
+pub fn taken(shard: ShardId) -> String {
+    format!("open/{:02}/taken", shard.0)
+}
+
 pub fn open_run(shard: ShardId, run: RunId) -> String {
     format!("open/{:02}/{run}", shard.0)
 }

@@ -108,6 +108,19 @@ impl<X: Extra> Seat<X> {
         by: Vacancy,
         first: X,
     ) -> Result<Taking<X>, CoordError> {
+        self.take_with_mark(coordinator, me, by, first, None).await
+    }
+
+    /// The same commit writes a mark: a list that shows it at the version of the taking, or at a later one, has all that former owners
+    /// wrote, since what they send later is refused.
+    pub async fn take_with_mark(
+        self,
+        coordinator: Arc<dyn Coordinator>,
+        me: ServerId,
+        by: Vacancy,
+        first: X,
+        mark: Option<String>,
+    ) -> Result<Taking<X>, CoordError> {
         let (seat, term, extra) = match self.held {
             None => (Guard::Absent(self.key.clone()), Term(1), first),
             Some((version, old)) => (Guard::At(self.key.clone(), version), Term(old.term.0 + 1), old.extra),
@@ -122,8 +135,9 @@ impl<X: Extra> Seat<X> {
             guards.truncate(1);
         }
         let record = Record { owner: Some(me), term, nonce: 0, extra };
-        let put = Write::Put(self.key.clone(), record.encode()?);
-        Ok(match coordinator.commit(guards, vec![put]).await? {
+        let mut writes = vec![Write::Put(self.key.clone(), record.encode()?)];
+        writes.extend(mark.map(|mark| Write::Put(mark, term.to_string().into())));
+        Ok(match coordinator.commit(guards, writes).await? {
             Commit::Applied(version) => Taking::Taken(Held::new(coordinator, self.key, version, record)),
             Commit::Conflict { key } => Taking::Refused { key },
         })

@@ -49,6 +49,20 @@ impl Attempt {
         }
     }
 
+    /// The last attempt of a run that has ended, as it ended.
+    pub fn last_of(run: &Run) -> Self {
+        Self {
+            state: run.state,
+            reason: run.reason.clone(),
+            exit_code: run.exit_code,
+            signal: run.signal,
+            late: run.late,
+            usage: run.usage,
+            output: run.output,
+            ..Self::of(run, run.attempt, run.ended_at.unwrap_or(run.planned))
+        }
+    }
+
     /// The run's current attempt, given up at this moment.
     pub fn lost(run: &Run, at: Timestamp, reason: String) -> Self {
         Self { reason: Some(reason), ..Self::of(run, run.attempt, at) }

@@ -277,6 +277,13 @@ pub struct Ended {
     pub output: OutputFacts,
 }
 
+impl Ended {
+    /// A later attempt that its node did not start: the run ends as the one before it did.
+    pub fn is_attempt_not_made(&self) -> bool {
+        self.outcome == Outcome::Skipped && self.attempt > 1
+    }
+}
+
 /// How work that reached an agent can end. `Skipped` and `Cancelled`: it was never started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -314,8 +321,10 @@ impl Run {
     /// Moves on, or answers [`Stale`] and changes nothing.
     pub fn on(&mut self, event: Event) -> Result<(), Stale> {
         let stale = Stale { run: self.id, state: self.state };
-        // `lost` is the one end that a later truth may correct.
-        let corrects = self.state == RunState::Lost && matches!(event, Event::Ended(_));
+        // `lost` is the one end that a later truth may correct. Not by an attempt that was never started though others were before it: what
+        // became of those is not told by it.
+        let corrects =
+            self.state == RunState::Lost && matches!(&event, Event::Ended(ended) if !ended.is_attempt_not_made());
         if self.state.is_ended() && !corrects {
             return Err(stale);
         }
@@ -409,20 +418,21 @@ impl Run {
 
     /// Grows with every step forward; a record with a lower or equal number never replaces one with a higher.
     pub fn progress(&self) -> i64 {
-        const LOST: i64 = Run::ENDED_PROGRESS;
-        const KNOWN_END: i64 = LOST + 1;
+        // A run ends as its newest attempt does, also when an earlier one's end comes in from a server that was cut off.
+        let lost = Run::ENDED_PROGRESS + 2 * i64::from(self.attempt.saturating_sub(1));
+        let known_end = lost + 1;
         let within_attempt = match self.state {
             RunState::Claimed => 0,
             RunState::Dispatched => 1,
             RunState::Running => 2,
             RunState::Waiting => 3,
-            RunState::Lost => return LOST,
+            RunState::Lost => return lost,
             RunState::Succeeded
             | RunState::Failed
             | RunState::TimedOut
             | RunState::Killed
             | RunState::Skipped
-            | RunState::Cancelled => return KNOWN_END,
+            | RunState::Cancelled => return known_end,
         };
         i64::from(self.attempt) * 4 + within_attempt
     }
@@ -543,6 +553,19 @@ mod tests {
         run.on(ended(1, Outcome::Succeeded)).unwrap();
         assert!(run.late && run.state == RunState::Succeeded);
         run.on(ended(1, Outcome::Failed)).unwrap_err();
+    }
+
+    #[test]
+    fn an_attempt_that_was_not_made_does_not_tell_what_became_of_those_before_it() {
+        let lost = |attempt| {
+            let mut run = claimed();
+            run.on(dispatched(attempt)).unwrap();
+            run.on(decided(Verdict::Lost)).unwrap();
+            run
+        };
+        lost(2).on(ended(2, Outcome::Skipped)).unwrap_err();
+        lost(2).on(ended(2, Outcome::Cancelled)).unwrap();
+        lost(1).on(ended(1, Outcome::Skipped)).unwrap();
     }
 
     #[test]

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
+use crate::faults::HEALED_AT;
 use crate::world::{World, spawn};
 
 /// How old a read may be at most; older values are forgotten.
@@ -175,6 +176,8 @@ impl Coordinator for RemoteCoordinator {
         let (answer_lost, late) = {
             let mut dice = self.world.dice();
             let late = if dice.chance(condition.delay_commits) { dice.ms(100, 20_000) } else { Duration::ZERO };
+            // A late heartbeat of the dead brings them back to life for a TTL: that is no fault any more when all is healed.
+            let late = late.min(HEALED_AT.saturating_sub(self.world.elapsed()));
             (dice.chance(condition.lose_answers), late)
         };
         let (answer, answered) = oneshot::channel();

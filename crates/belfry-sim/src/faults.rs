@@ -105,7 +105,7 @@ impl Cast {
                 let mut dice = self.world.dice();
                 (dice.ms(500, pace), dice.one_of(&kinds))
             };
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(wait.min(HEALED_AT.saturating_sub(self.world.elapsed()))).await;
             let left = HEALED_AT.saturating_sub(self.world.elapsed());
             let lasts = self.duration().min(left);
             if lasts.is_zero() {

@@ -254,6 +254,7 @@ impl AgentMachine {
                     journal: this.journal.clone(),
                     programs: Arc::new(PlayedPrograms {
                         world: this.world.clone(),
+                        process: process.clone(),
                         clock: this.clock.clone(),
                         longest: Duration::from_secs(12),
                     }),

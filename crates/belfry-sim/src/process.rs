@@ -19,6 +19,7 @@ struct State {
     /// None: being polled right now.
     futures: BTreeMap<u64, Option<BoxFuture<'static, ()>>>,
     last: u64,
+    stops: u64,
     /// Woken while the process was stopped.
     waiting: Vec<Waker>,
 }
@@ -37,7 +38,7 @@ struct Gated {
 
 impl Process {
     pub fn new() -> Arc<Self> {
-        let state = State { life: Life::Runs, futures: BTreeMap::new(), last: 0, waiting: Vec::new() };
+        let state = State { life: Life::Runs, futures: BTreeMap::new(), last: 0, stops: 0, waiting: Vec::new() };
         Arc::new(Self { state: Mutex::new(state), ended: watch::Sender::new(false) })
     }
 
@@ -60,6 +61,7 @@ impl Process {
         let mut state = self.lock();
         if state.life == Life::Runs {
             state.life = Life::Stopped;
+            state.stops += 1;
         }
     }
 
@@ -84,6 +86,11 @@ impl Process {
         drop(futures);
         woken.into_iter().for_each(Waker::wake);
         self.ended.send_replace(true);
+    }
+
+    /// How often it was stopped so far.
+    pub fn stops(&self) -> u64 {
+        self.lock().stops
     }
 
     pub fn is_stopped(&self) -> bool {

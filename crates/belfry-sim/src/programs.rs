@@ -1,7 +1,7 @@
 //! Programs that are played: each start is seen by the witness, each lasts and ends as its run's number says. They go on while
 //! their agent is stopped, and die with it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use belfry_agent::{Program, Programs};
@@ -14,11 +14,14 @@ use tokio::time::Instant;
 
 use crate::clock::MachineClock;
 use crate::dice::Dice;
+use crate::process::Process;
 use crate::witness::Start;
 use crate::world::World;
 
 pub struct PlayedPrograms {
     pub world: Arc<World>,
+    /// Of the agent.
+    pub process: Arc<Process>,
     pub clock: Arc<MachineClock>,
     pub longest: Duration,
 }
@@ -30,6 +33,35 @@ struct Played {
     code: i32,
     /// When it was told to end.
     told: watch::Sender<bool>,
+    going: Arc<Going>,
+}
+
+/// A program as seen from outside.
+pub struct Going {
+    /// When it ends, by itself or because it was told to or its agent died.
+    ends_at: Mutex<Instant>,
+    process: Arc<Process>,
+    /// How often its agent had been stopped when it began.
+    stops: u64,
+}
+
+impl Going {
+    /// Still there, though its agent could have ended it: one that was stopped meanwhile could not.
+    pub fn should_be_over(&self) -> bool {
+        let goes_on = Instant::now() < *self.ends_at.lock().unwrap_or_else(PoisonError::into_inner);
+        goes_on && self.process.stops() == self.stops
+    }
+
+    fn is_over(&self) {
+        let mut ends_at = self.ends_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *ends_at = Instant::now().min(*ends_at);
+    }
+}
+
+impl Drop for Played {
+    fn drop(&mut self) {
+        self.going.is_over();
+    }
 }
 
 const TERM: i32 = 15;
@@ -52,14 +84,17 @@ impl Programs for PlayedPrograms {
                 at: self.world.elapsed(),
             };
             self.world.trace(format_args!("start {} {run} #{} on {}", start.job, start.attempt, said("BELFRY_NODE")));
-            self.world.witness().started(start);
             let mut dice = Dice::new(run.as_u128() as u64 ^ u64::from(prepared.tag.attempt));
             let (lasts, code) = self.life(&mut dice);
             let ends_at = Instant::now() + lasts;
+            let (process, stops) = (self.process.clone(), self.process.stops());
+            let going = Arc::new(Going { ends_at: Mutex::new(ends_at), process, stops });
+            self.world.witness().started(start, going.clone());
             tokio::time::sleep(Duration::from_millis(1)).await;
             let started_at = belfry_agent::Clock::now(self.clock.as_ref());
             let told = watch::Sender::new(false);
-            Ok(Box::new(Played { clock: self.clock.clone(), started_at, ends_at, code, told }) as Box<dyn Program>)
+            let clock = self.clock.clone();
+            Ok(Box::new(Played { clock, started_at, ends_at, code, told, going }) as Box<dyn Program>)
         }
         .boxed()
     }
@@ -112,9 +147,10 @@ impl Program for Played {
     }
 
     fn end_tree(&self, _grace: Duration) -> BoxFuture<'static, ()> {
-        let told = self.told.clone();
+        let (told, going) = (self.told.clone(), self.going.clone());
         async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
+            going.is_over();
             told.send_replace(true);
         }
         .boxed()

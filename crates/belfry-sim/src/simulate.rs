@@ -48,7 +48,8 @@ async fn live(seed: u64, print_trace: bool) -> anyhow::Result<Report> {
     let mut dice = Dice::new(seed);
     let ttl = Duration::from_secs(dice.one_of(&[2, 4, 6, 8, 10]));
     let world = Arc::new(World::new(seed, ttl, print_trace));
-    let workload = Workload::new(&mut dice);
+    let workload = Workload::new(seed, &mut dice);
+    world.witness().one_at_a_time = workload.one_at_a_time();
     let database = Arc::new(InlineSqlite::new()?);
     workload.save(&Store::open(database.clone()).await?).await?;
     let keyspace = Keyspace::new(world.clone());

@@ -1,11 +1,11 @@
 //! The last look: every fire that was due against its record and against what was really started.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_core::id::Slot;
-use belfry_core::job::Overlap;
+use belfry_core::job::{JobDocument, Overlap};
 use belfry_core::run::RunState;
 use belfry_core::{RunId, Timestamp};
 use belfry_sql::{Database, InlineSqlite, sql};
@@ -18,9 +18,12 @@ use crate::world::World;
 
 /// What passed before every shard was owned for the first time was not due.
 const OWNED_FROM: Duration = Duration::from_secs(15);
+/// In the reason of a run that ends as the attempt before did.
+const NOT_MADE: &str = "could not be made";
 /// Beyond TTL + 5 s after the heal a fire starts within this.
 const START_WITHIN: Duration = Duration::from_millis(1500);
 
+#[derive(Debug)]
 struct Record {
     state: RunState,
     reason: String,
@@ -48,30 +51,46 @@ pub async fn judge(
     }
     let mut say = |verdict, what| wrong.push(Wrong { verdict, what });
     let mut fires = 0;
+    let mut last_fences: HashMap<&str, u64> = HashMap::new();
+    let waiting = workload.0.iter().filter(|job| job.document.overlap != Overlap::Allow);
+    let waiting: HashSet<String> = waiting.map(|job| job.document.full_name()).collect();
+    for start in witness.starts.iter().filter(|start| waiting.contains(&start.job)) {
+        let before = last_fences.entry(&start.job).or_default();
+        if start.fence <= *before {
+            say(Verdict::FenceNotGrowing, format!("{} after {before}: {start:?}", start.fence));
+        }
+        *before = start.fence;
+    }
     for job in &workload.0 {
         let name = &job.document.name;
-        let mut last_fence = 0;
+        let attempts_max = job.document.retry.as_ref().map_or(1, |retry| retry.attempts);
         for planned in job.due_between(Duration::ZERO, LAST_DUE) {
             let run = RunId::of(job.id, planned, Slot::Only);
-            let starts = starts.remove(&run).unwrap_or_default();
+            let mut starts = starts.remove(&run).unwrap_or_default();
+            starts.sort_by_key(|start| start.attempt);
             let is_due = planned > instant(OWNED_FROM);
             fires += usize::from(is_due);
-            if starts.len() > 1 {
+            if starts.len() > attempts_max as usize {
                 say(Verdict::Doubled, format!("{name} at {planned} was started {} times: {starts:?}", starts.len()));
             }
+            let mut before = 0;
             for start in &starts {
-                if start.fence <= last_fence {
-                    say(Verdict::FenceNotGrowing, format!("{name}: {} after {last_fence}: {start:?}", start.fence));
+                if start.fence <= before {
+                    say(Verdict::FenceNotGrowing, format!("{name}: {} after {before}: {start:?}", start.fence));
                 }
-                last_fence = start.fence;
+                before = start.fence;
             }
             match records.get(&run) {
                 None if is_due => say(Verdict::Unaccounted, format!("{name} at {planned} ({run}) has no record")),
                 None if !starts.is_empty() => say(Verdict::Unaccounted, format!("no record of {starts:?}")),
                 None => {}
                 Some(record) => {
-                    if let Err((verdict, why)) = is_true(record, &starts) {
+                    if let Err((verdict, why)) = is_true(record, &starts, attempts_max > 1) {
                         say(verdict, format!("{name} at {planned} ({run}): {why}"));
+                    }
+                    if record.attempt < attempts_max && should_go_on(record, &job.document) {
+                        let what = format!("{name} at {planned} ({run}): {record:?} is its last attempt: {starts:?}");
+                        say(Verdict::Undone, what);
                     }
                 }
             }
@@ -99,7 +118,11 @@ pub async fn judge(
         let Ok(run) = key.run.parse::<RunId>() else { continue };
         // A later attempt has its own end.
         let Some(record) = records.get(&run).filter(|record| record.attempt == key.attempt) else { continue };
-        if record.state.as_str() != end.outcome {
+        // Of a later attempt that was not made the record says so beside what the one before it came to; and one may be cancelled
+        // between two attempts.
+        let given_up = record.state == RunState::Lost && record.reason.contains(NOT_MADE);
+        let between = given_up || (key.attempt > 1 && end.outcome == RunState::Skipped.as_str());
+        if record.state.as_str() != end.outcome && !between && record.state != RunState::Cancelled {
             let what =
                 format!("{run} is recorded as {} ({}), its node wrote {}", record.state, record.reason, end.outcome);
             say(Verdict::Untrue, what);
@@ -112,12 +135,27 @@ pub async fn judge(
     Ok((Tally { fires, states }, wrong))
 }
 
-fn is_true(record: &Record, starts: &[&Start]) -> Result<(), (Verdict, String)> {
+/// Whether another attempt had to follow.
+fn should_go_on(record: &Record, document: &JobDocument) -> bool {
+    let Some(retry) = &document.retry else { return false };
+    // The last one came to nothing, or there was no node for as long as a fire may be late.
+    let last_not_made = format!("attempt {} {NOT_MADE}", retry.attempts);
+    let no_node = record.reason.contains("misfire.within") || record.reason.contains("no free slot");
+    // What is being replaced by a later run is not started again, however it ends.
+    document.overlap != Overlap::Replace
+        && retry.on.iter().any(|on| on == record.state.as_str())
+        && !record.reason.contains(&last_not_made)
+        && !(record.reason.contains(NOT_MADE) && no_node)
+}
+
+/// What `retries` can be cancelled between two attempts.
+fn is_true(record: &Record, starts: &[&Start], retries: bool) -> Result<(), (Verdict, String)> {
     let said = format!("{} ({})", record.state, record.reason);
     match record.state {
         RunState::Claimed | RunState::Dispatched | RunState::Running | RunState::Waiting => {
             Err((Verdict::Unaccounted, format!("has no end, only {said}")))
         }
+        RunState::Cancelled if retries => Ok(()),
         RunState::Skipped | RunState::Cancelled if !starts.is_empty() => {
             Err((Verdict::Untrue, format!("was started, and is recorded as {said}: {starts:?}")))
         }

@@ -2,6 +2,7 @@
 //! moment; the rest is for `verdict`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_core::{Incarnation, RunId};
@@ -10,13 +11,17 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::programs::Going;
 use crate::world::World;
 
 #[derive(Default)]
 pub struct Witness {
     pub starts: Vec<Start>,
-    started: HashMap<(RunId, u32), usize>,
+    started: HashMap<(RunId, u32), (usize, Arc<Going>)>,
     pub wrong: Vec<Wrong>,
+    /// Jobs of which nothing may go on when anything of them is started, and what of them was going.
+    pub one_at_a_time: HashSet<String>,
+    going: HashMap<String, Vec<(usize, Arc<Going>)>>,
     /// Heartbeat key → when it last changed, and whether it beats.
     beats: HashMap<String, (Duration, bool)>,
     lost: HashSet<(String, u64)>,
@@ -57,6 +62,8 @@ pub enum Verdict {
     Unaccounted,
     /// The record says what did not happen.
     Untrue,
+    /// An attempt was started while the one before it went on, or a run while another one of a job that lets none run beside it.
+    Overlapping,
     FenceNotGrowing,
     /// Nothing was wrong any more, and still fires did not start in time.
     Late,
@@ -79,9 +86,24 @@ impl Witness {
         self.wrong.push(Wrong { verdict, what });
     }
 
-    pub fn started(&mut self, start: Start) {
+    pub fn started(&mut self, start: Start, going: Arc<Going>) {
         let key = (start.run, start.attempt);
-        if let Some(first) = self.started.insert(key, self.starts.len()) {
+        if let Some((before, still)) = self.started.get(&(start.run, start.attempt.saturating_sub(1)))
+            && still.should_be_over()
+        {
+            let what = format!("{}: {start:?} while {:?} went on", start.job, self.starts[*before]);
+            self.is_wrong(Verdict::Overlapping, what);
+        }
+        if self.one_at_a_time.contains(&start.job) {
+            let going_on = self.going.entry(start.job.clone()).or_default();
+            going_on.retain(|(_, going)| going.should_be_over());
+            let others: Vec<usize> = going_on.iter().map(|(before, _)| *before).collect();
+            going_on.push((self.starts.len(), going.clone()));
+            for before in others {
+                self.is_wrong(Verdict::Overlapping, format!("{start:?} while {:?} went on", self.starts[before]));
+            }
+        }
+        if let Some((first, _)) = self.started.insert(key, (self.starts.len(), going)) {
             let what = format!("{} started again: first {:?}, then {start:?}", start.job, self.starts[first]);
             self.is_wrong(Verdict::Doubled, what);
         }

@@ -1,8 +1,11 @@
 //! The jobs of a simulation, and when they are due: told from plain arithmetic, not from the schedules' own code.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use belfry_core::job::{Action, Exec, JobDocument, Misfire, MisfirePolicy, Overlap, Placement};
+use belfry_core::job::{
+    Action, Backoff, Exec, JobDocument, Misfire, MisfirePolicy, Overlap, Placement, Retry, RetryWhere,
+};
 use belfry_core::schedule::Window;
 use belfry_core::units::Span;
 use belfry_core::{JobId, Timestamp};
@@ -31,8 +34,15 @@ pub const LAST_DUE: Duration = Duration::from_secs(8 * 60 + 30);
 /// So many fires on one instant in one shard: more than two commits can claim.
 const HERD: usize = 250;
 
+/// Most of the first thousand have no job that starts again: they found their defects before there were retries, and stay as they were.
+fn has_retries(seed: u64) -> bool {
+    seed.is_multiple_of(5) || seed > 1000
+}
+
 impl Workload {
-    pub fn new(dice: &mut Dice) -> Self {
+    pub fn new(seed: u64, dice: &mut Dice) -> Self {
+        // Apart, so that the other throws of a seed are the same with and without.
+        let mut retry_dice = has_retries(seed).then(|| Dice::new(!seed));
         let mut jobs = Vec::new();
         for n in 0..dice.below(8) + 8 {
             let step = Duration::from_secs(dice.one_of(&[2, 3, 5, 5, 10, 15]));
@@ -49,6 +59,7 @@ impl Workload {
                 within: Span::from_secs(dice.one_of(&[20, 60, 3600])),
                 limit: 3,
             };
+            job.document.retry = retry_dice.as_mut().and_then(retry);
             jobs.push(job);
         }
         if dice.chance(25) {
@@ -66,12 +77,31 @@ impl Workload {
         Self(jobs)
     }
 
+    /// Jobs whose runs never run beside each other: their nodes end them before they can start elsewhere.
+    pub fn one_at_a_time(&self) -> HashSet<String> {
+        let jobs = self.0.iter().filter(|job| job.document.overlap != Overlap::Allow && job.document.is_exclusive());
+        jobs.map(|job| job.document.full_name()).collect()
+    }
+
     pub async fn save(&self, store: &Store) -> anyhow::Result<()> {
         for job in &self.0 {
             store.create_job(job.document.clone(), job.id, beginning(), &Actor::new("simulation")).await?;
         }
         Ok(())
     }
+}
+
+/// For two of three jobs.
+fn retry(dice: &mut Dice) -> Option<Retry> {
+    let on: &[&str] = dice.one_of(&[&[], &["lost"], &["failed", "lost"]]);
+    (!on.is_empty()).then(|| Retry {
+        attempts: 2 + dice.below(5) as u32,
+        on: on.iter().map(|on| (*on).to_owned()).collect(),
+        delay: Span::from_secs(dice.one_of(&[1, 2, 5])),
+        backoff: dice.one_of(&[Backoff::Fixed, Backoff::Exponential]),
+        max_delay: Span::from_secs(10),
+        on_node: dice.one_of(&[RetryWhere::Any, RetryWhere::Other]),
+    })
 }
 
 impl SimJob {

@@ -1,17 +1,13 @@
 //! The exhaustive model: its promises hold in every order of events, and each rule is needed for them.
 
-use belfry_sim::model::{Explored, Rule, Rules, State, explore};
+use belfry_sim::model::{Explored, FIRES, Rule, Rules, State, explore};
 
 /// A second or two.
 const STATES_MAX: usize = 600_000;
 
-fn explored(off: Option<Rule>, failures_max: u8) -> Explored {
-    explore(State::new(Rules { off }, failures_max), STATES_MAX)
-}
-
 #[test]
 fn no_fire_starts_twice_or_after_it_was_decided_otherwise() {
-    let Explored { states, complete, found } = explored(None, 1);
+    let Explored { states, complete, found } = explore(State::new(Rules::default(), FIRES, 1), STATES_MAX);
     println!("{states} states");
     if let Some(found) = found {
         panic!("{}:\n{}", found.what, found.way.join("\n"));
@@ -21,17 +17,21 @@ fn no_fire_starts_twice_or_after_it_was_decided_otherwise() {
 
 #[test]
 fn when_nothing_fails_every_fire_is_decided() {
-    let Explored { states, complete, found } = explored(None, 0);
+    let Explored { states, complete, found } = explore(State::new(Rules::default(), FIRES, 0), STATES_MAX);
     println!("{states} states");
     assert!(complete && found.is_none(), "{found:?}");
 }
 
+/// Looked for where there is least: with one fire most of the damage takes two failures, with two fires one.
 #[test]
-#[ignore = "three of ten rules are shown so far; the rest needs a smaller state space"]
 fn without_any_one_of_its_rules_the_model_finds_the_damage() {
     let mut needless = Vec::new();
     for rule in Rule::ALL {
-        let found = (1..=2).find_map(|failures_max| explored(Some(rule), failures_max).found);
+        let rules = Rules { off: Some(rule) };
+        let looks = [(1, 1), (1, 2), (FIRES, 1)];
+        let found = looks
+            .into_iter()
+            .find_map(|(fires, failures_max)| explore(State::new(rules, fires, failures_max), STATES_MAX).found);
         match found {
             Some(found) => println!("without {rule:?}: {}, after {} steps", found.what, found.way.len()),
             None => needless.push(rule),

@@ -16,32 +16,22 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// As many as two cores do in about two minutes; more with `cargo xtask sim --seeds N`.
+/// Among the first thousand many were defects of the shipped code: vacant shards that a paused server still counted (3), `lost` that
+/// acknowledged a node's own word (6), a request to load shards that was thrown away (14), shards taken before the coordinator failed and
+/// never loaded (31, 213, 218, 278), a shard whose taking was not answered, by a server that has its share without it (96), a run whose end
+/// came while its decision was on its way (102), shards that were given to a server that was gone (534), a run that an old list left
+/// out (537, and 490 with a run that waited for it).
 #[test]
-fn two_hundred_seeds_go_well() {
-    go_well("200");
-}
-
-#[test]
-#[ignore = "about eight minutes on two cores, and not yet seen to go well from 538 on: cargo xtask sim --seeds 1000"]
 fn a_thousand_seeds_go_well() {
-    go_well("1000");
-}
-
-fn go_well(seeds: &str) {
-    let output = simulation(&["--seeds", seeds], None);
+    let output = simulation(&["--seeds", "1000"], None);
     println!("{}", said(&output));
     assert!(output.status.success());
 }
 
-/// Each was a defect of the shipped code: vacant shards that a paused server still counted (3), `lost` that acknowledged a node's own word
-/// (6), a request to load shards that was thrown away (14), shards taken before the coordinator failed and never loaded (31, 213, 218, 278),
-/// a shard whose taking was not answered, by a server that has its share without it (96), a run whose end came while its decision was on
-/// its way (102, 205), shards that were given to a server that was gone
-/// (534), a run that an old list left out (537).
+/// Runs that were lost together and started again together (1103), a run that a late end of an earlier attempt closed (1211, 1379).
 #[test]
-fn seeds_that_once_went_wrong_go_well() {
-    for seed in ["3", "6", "14", "31", "96", "102", "205", "213", "218", "278", "534", "537"] {
+fn later_seeds_that_once_went_wrong_go_well() {
+    for seed in ["1103", "1211", "1379"] {
         let output = simulation(&["--seed", seed, "--seeds", "1"], None);
         assert!(output.status.success(), "{}", said(&output));
     }
@@ -61,7 +51,7 @@ fn a_seed_is_the_same_every_time() {
 
 /// Of DESIGN §12 what concerns the code that there is. 5 (refusal_not_remembered) and 20 (lower_term_obeyed) do no damage that can be
 /// seen from outside as long as all other rules hold; 10 (open_run_unguarded) was not caught within 60 seeds yet; 4, 11, 12, 14, 15 and 16 are planted elsewhere and belong here when they are in.
-const PLANTED: [&str; 11] = [
+const PLANTED: [&str; 12] = [
     "commit_without_guards",
     "order_not_bound_to_incarnation",
     "agent_forgets_taken_runs",
@@ -73,6 +63,7 @@ const PLANTED: [&str; 11] = [
     "trust_from_reply",
     "lost_run_is_forgotten",
     "claim_leaves_the_cursor",
+    "exclusive_work_goes_on",
 ];
 const CAUGHT_WITHIN: &str = "60";
 

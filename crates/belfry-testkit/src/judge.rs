@@ -314,16 +314,19 @@ fn none_overlap(case: &Case<'_>, faults: &mut Vec<Fault>) {
     }
 }
 
-/// From fire to fire, and inside a run from attempt to attempt. A later attempt of one fire may well have a greater fence than the fires
-/// after it.
+/// From attempt to attempt of a run; and where runs wait for each other, from start to start.
 fn fences_grow(case: &Case<'_>, faults: &mut Vec<Fault>) {
     let mut lines: Vec<&Line> = case.starts().collect();
-    lines.sort_by_key(|line| (line.planned, line.attempt));
-    let fires = lines.iter().copied().filter(|line| line.attempt == 1).collect::<Vec<_>>();
-    let pairs = fires.windows(2).filter(|pair| pair[0].run != pair[1].run);
-    let next_attempt = |pair: &&[&Line]| pair[0].run == pair[1].run && pair[0].attempt != pair[1].attempt;
-    let pairs = pairs.chain(lines.windows(2).filter(next_attempt));
-    for pair in pairs.filter(|pair| pair[0].fence >= pair[1].fence) {
+    if case.overlap_forbidden {
+        lines.sort_by_key(|line| line.at);
+    } else {
+        lines.sort_by_key(|line| (line.planned, line.attempt));
+    }
+    let is_next = |pair: &&[&Line]| {
+        (case.overlap_forbidden || pair[0].run == pair[1].run)
+            && (&pair[0].run, pair[0].attempt) != (&pair[1].run, pair[1].attempt)
+    };
+    for pair in lines.windows(2).filter(is_next).filter(|pair| pair[0].fence >= pair[1].fence) {
         let (before, after) = (&pair[0], &pair[1]);
         faults.push(Fault::FenceDoesNotGrow(format!(
             "{}: {} has {}, {} has {}",

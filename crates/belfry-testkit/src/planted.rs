@@ -89,6 +89,13 @@ pub const PLANTED: &[Planted] = &[
     planted(18, "trust_from_reply", LIVENESS, "trust_counts_from_send", "left: "),
     planted(20, "lower_term_obeyed", AGENT, "orders::orders_of_a_lower_term_are_not_obeyed", "does not own the shard"),
     planted(
+        26,
+        "old_list_believed",
+        TAKEOVER,
+        "a_new_owner_waits_for_a_list_that_is_not_older_than_its_taking",
+        "the run was left out",
+    ),
+    planted(
         25,
         "end_taken_without_its_output",
         STORE_AWAY,

@@ -232,8 +232,9 @@ impl Shard {
         let Some(open) = self.open.get_mut(&id) else { return };
         let first = open.version.is_none();
         open.version = Some(version);
-        // Of the claim, or of the commit that names the node of a later attempt: so it grows from attempt to attempt.
-        if open.record.fence.is_none() && open.record.waits().is_none() {
+        // Of the commit that names its node: so it grows from attempt to attempt, and what waited for others to end has a greater one
+        // than they, also when it was claimed before they last started.
+        if open.record.fence.is_none() && open.record.bound.is_some() {
             open.run.fence = open.record.fence_at(version);
             open.record.fence = Some(open.run.fence);
         }

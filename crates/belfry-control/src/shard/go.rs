@@ -63,8 +63,7 @@ impl Shard {
             self.to_judge.pop();
             match self.open.get(&id).map(|open| &open.stage) {
                 Some(Stage::Behind { judged: false }) => self.judge(id),
-                // Who takes the shard next starts what comes due when this server stops.
-                Some(Stage::Waiting) if !self.releasing && !self.context.is_stopping() => self.place(id),
+                Some(Stage::Waiting) => self.go_again(id),
                 _ => {}
             }
         }
@@ -117,17 +116,44 @@ impl Shard {
         self.next_of_job(job);
     }
 
-    /// The first that waits goes when nobody is going.
+    /// The next attempt of a run. Several runs of a job can be between two attempts, when all of them were lost together: where they may
+    /// not run beside each other, the earliest has its turn first.
+    fn go_again(&mut self, id: RunId) {
+        // Who takes the shard next starts what comes due when this server stops.
+        let Some(open) = self.open.get(&id).filter(|_| !self.releasing && !self.context.is_stopping()) else { return };
+        let is_before = |other: &RunId| match self.open.get(other).map(|open| &open.stage) {
+            Some(Stage::Waiting | Stage::Planning) => *other < id,
+            _ => *other != id && self.has_turn(*other),
+        };
+        if self.may_run_beside(open) || !self.by_job.get(&open.run.job).into_iter().flatten().any(is_before) {
+            self.place(id);
+        }
+    }
+
+    /// What is to start again goes first, and then the first that waits when nobody is going.
     pub(super) fn next_of_job(&mut self, job: JobId) {
-        let Some(runs) = self.by_job.get(&job) else { return };
-        let first = runs
-            .iter()
-            .copied()
-            .find(|id| matches!(self.open.get(id).map(|open| &open.stage), Some(Stage::Behind { .. })));
-        if let Some(id) = first
+        let now = self.context.now();
+        let first = |may_be: fn(&Open, Timestamp) -> bool| {
+            let runs = self.by_job.get(&job).into_iter().flatten();
+            runs.copied().find(|id| self.open.get(id).is_some_and(|open| may_be(open, now)))
+        };
+        if let Some(id) = first(|open, now| open.stage == Stage::Waiting && open.start_at <= now) {
+            self.go_again(id);
+        } else if let Some(id) = first(|open, _| matches!(open.stage, Stage::Behind { .. }))
             && self.crowd(job, id).going == 0
         {
             self.place(id);
+        }
+    }
+
+    /// It is going, or about to, or between two attempts.
+    fn has_turn(&self, id: RunId) -> bool {
+        let Some(open) = self.open.get(&id) else { return false };
+        match open.stage {
+            Stage::Placing | Stage::Dispatched { .. } | Stage::Running | Stage::Homeless(_) => true,
+            Stage::Asking { .. } | Stage::Planning | Stage::Waiting => true,
+            Stage::Claiming => open.record.decision.is_none() && open.record.bound.is_some(),
+            Stage::Behind { .. } | Stage::Deciding | Stage::Recording | Stage::LastLook | Stage::Closing => false,
         }
     }
 
@@ -136,13 +162,10 @@ impl Shard {
         for other in self.by_job.get(&job).into_iter().flatten().filter(|other| **other != id) {
             let Some(open) = self.open.get(other) else { continue };
             match open.stage {
-                Stage::Placing | Stage::Dispatched { .. } | Stage::Running | Stage::Homeless(_) => crowd.going += 1,
-                // Between two attempts it has its turn still.
-                Stage::Asking { .. } | Stage::Planning | Stage::Waiting => crowd.going += 1,
+                _ if self.has_turn(*other) => crowd.going += 1,
                 Stage::Claiming if open.record.decision.is_some() => {}
-                Stage::Claiming if open.record.bound.is_some() => crowd.going += 1,
                 Stage::Claiming | Stage::Behind { .. } => crowd.waiting_before += usize::from(*other < id),
-                Stage::Deciding | Stage::Recording | Stage::LastLook | Stage::Closing => {}
+                _ => {}
             }
         }
         crowd

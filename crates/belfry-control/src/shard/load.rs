@@ -1,32 +1,30 @@
 //! Taking over: what the coordinator says is open, what the store says has ended, what the connected agents say they have.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use belfry_coord::{CoordError, Entry, keys};
+use belfry_core::attempt::Attempt;
 use belfry_core::job_table::Stored;
 use belfry_core::place::LastNode;
 use belfry_core::run::{Event, Run, RunState, Trigger};
 use belfry_core::{JobId, RunId, Timestamp};
 use belfry_store::{RawJob, StoreError};
 
-use super::{Found, Open, Shard, ShardMessage, Stage, retry};
+use super::{Found, Open, Shard, Stage, retry};
 use crate::context::Context;
 use crate::open_run::OpenRecord;
 
 const RETRY_DELAY: Duration = Duration::from_millis(200);
-const LIST_AGAIN_EVERY: Duration = Duration::from_secs(10);
 
 impl Shard {
-    /// The list may be older than a write of the former owner's; each later write guards the version that was read here, so a
-    /// run that moved on since cannot be touched by mistake.
+    /// Each later write guards the version that was read here, so a run that moved on since cannot be touched by mistake.
     pub(super) async fn recover(&mut self) -> Result<(), CoordError> {
         let entries = self.list_open().await?;
         let ids: Vec<RunId> = entries.iter().filter_map(run_of).collect();
-        self.were_open = ids.iter().copied().collect();
         let (found, waiting) = self.known_to_store(&ids).await;
-        let ended: HashSet<RunId> = found.ended.iter().map(|run| run.id).collect();
+        let ended: HashMap<RunId, Run> = found.ended.into_iter().map(|run| (run.id, run)).collect();
         self.found = Found { attempts: found.attempts, ..Found::default() };
         tracing::debug!(shard = %self.id, term = %self.term, open = ids.len(), ended = ended.len(), "taken over");
         for entry in entries {
@@ -43,15 +41,20 @@ impl Shard {
             // Of the attempt that ended, the coordinator has only what the next one needs.
             let known = waiting.get(&id).filter(|known| record.waits().is_some() && known.attempt == run.attempt);
             let run = known.cloned().unwrap_or(run);
+            let end = ended.get(&id);
+            let is_over = end.is_some_and(|end| record.ends_with(end.attempt));
+            if let Some(end) = end.filter(|_| !is_over) {
+                self.context.recorder.attempt(Attempt::last_of(end));
+            }
             let stage = match (&record.decision, &record.bound) {
-                _ if ended.contains(&id) => Stage::Closing,
+                _ if is_over => Stage::Closing,
                 (Some(_), _) => Stage::Deciding,
                 (None, Some(_)) => Stage::Dispatched { taken: false },
                 (None, None) if record.next.is_some() => Stage::Waiting,
                 (None, None) => Stage::Behind { judged: false },
             };
             let mut record = record;
-            if record.waits().is_none() {
+            if record.bound.is_some() {
                 record.fence = Some(run.fence);
             }
             let start_at = record.next.as_ref().map_or(run.planned, |next| next.due());
@@ -78,34 +81,6 @@ impl Shard {
         Ok(())
     }
 
-    /// A list may be old, and leave out what the former owner had just claimed: nobody would ever close it. So it is looked at again,
-    /// for runs that were not written since the shard was taken.
-    pub(super) fn list_again(&mut self, now: Timestamp) {
-        if now < self.list_again_at || self.context.coordinator.sole_user() {
-            return;
-        }
-        self.list_again_at = now.saturating_add(LIST_AGAIN_EVERY).unwrap_or(Timestamp::MAX);
-        let (context, shard, taken_by) = (self.context.clone(), self.id, self.taken_by);
-        self.context.tasks.spawn("list open runs again", async move {
-            // One that fails is made up for by the next.
-            let Ok(entries) = context.coordinator.list(&keys::open_runs(shard)).await else { return };
-            let runs = entries.iter().filter(|entry| entry.version < taken_by).filter_map(run_of).collect();
-            if let Some(inbox) = context.shards.inbox(shard) {
-                let _ = inbox.send(ShardMessage::WereOpen(runs)).await;
-            }
-        });
-    }
-
-    /// Given up and taken again, so that everything is read as at every taking over. An old list may show what is long closed, and cost a
-    /// reading for nothing; it can do no harm.
-    pub(super) fn check_overlooked(&mut self, runs: &[RunId]) {
-        let is_known = |run: &RunId| self.were_open.contains(run) || self.open.contains_key(run);
-        if let Some(run) = runs.iter().find(|run| !is_known(run)) {
-            tracing::warn!(shard = %self.id, %run, "an open run was not in the list when the shard was taken; it is read again");
-            self.deposed = true;
-        }
-    }
-
     pub(super) fn load(
         &mut self,
         jobs: Vec<RawJob>,
@@ -124,8 +99,6 @@ impl Shard {
             }
         }
         self.loaded = true;
-        // Soon after the taking, when an old list is most likely to be a little too old.
-        self.list_again_at = self.context.now().saturating_add(Duration::from_secs(2)).unwrap_or(Timestamp::MAX);
         tracing::debug!(shard = %self.id, term = %self.term, open = self.open.len(), jobs = self.jobs.len(), "loaded");
         // What is open may be newer than what the store has.
         let placed: Vec<(JobId, LastNode)> = self.open.values().filter_map(last_node).collect();
@@ -166,9 +139,17 @@ impl Shard {
         self.show();
     }
 
+    /// Not older than the taking of the shard: else it could leave out what the former owner had just claimed, and nobody would ever close
+    /// that, or wait for it to end.
     async fn list_open(&self) -> Result<Vec<Entry>, CoordError> {
+        let mark = keys::taken(self.id);
+        let is_new =
+            |entries: &[Entry]| entries.iter().any(|entry| entry.key == mark && entry.version >= self.taken_by);
         loop {
             match self.context.coordinator.list(&keys::open_runs(self.id)).await {
+                Ok(entries) if !is_new(&entries) && !belfry_core::planted::is("old_list_believed") => {
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
                 Err(cause) if cause.is_transient() => {
                     self.context.coordinator_health.away(self.context.now(), &cause);
                     tokio::time::sleep(RETRY_DELAY).await;

@@ -83,8 +83,6 @@ pub enum ShardMessage {
     WaitRecorded(Vec<RunId>),
     /// What another server was told and has put into the store.
     Found(Box<Found>),
-    /// Runs that were open when the shard was taken, by a later look.
-    WereOpen(Vec<RunId>),
     /// Finish what can be finished, give the seat up, and end.
     Release,
     /// The coordinator shows a greater term: end.
@@ -189,10 +187,8 @@ pub struct Shard {
     look_into_store_at: Timestamp,
     /// What the store had when the shard was taken, and what agents said since: judged when the jobs, and so their rules, are here.
     found: Found,
-    /// The commit that took the shard, and the runs that were known to be open then.
+    /// The commit that took the shard.
     taken_by: Version,
-    were_open: HashSet<RunId>,
-    list_again_at: Timestamp,
     early: HashMap<(RunId, u32), (NodeId, Ended)>,
     local: local::Local,
     /// It was said that no more runs may be open.
@@ -228,8 +224,6 @@ impl Shard {
             look_into_store_at: context.now(),
             found: Found::default(),
             taken_by: seat_version,
-            were_open: HashSet::new(),
-            list_again_at: context.now(),
             early: HashMap::new(),
             local: local::Local::default(),
             was_full: false,
@@ -317,7 +311,6 @@ impl Shard {
             ShardMessage::Recorded(runs) => self.recorded(&runs),
             ShardMessage::WaitRecorded(runs) => self.wait_recorded(&runs),
             ShardMessage::Found(found) => self.found(*found),
-            ShardMessage::WereOpen(runs) => self.check_overlooked(&runs),
             ShardMessage::Release => self.releasing = true,
             ShardMessage::Deposed => self.deposed = true,
         }
@@ -340,7 +333,6 @@ impl Shard {
             self.send_again();
             if self.loaded {
                 self.look_into_store(now);
-                self.list_again(now);
             }
             self.show();
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use belfry_core::attempt::Attempt;
 use belfry_core::retry::{Attempted, next_attempt, spread};
-use belfry_core::run::{Ended, Event, Outcome, Run, RunState, Verdict};
+use belfry_core::run::{Ended, Event, Run, RunState, Verdict};
 use belfry_core::{NodeId, RunId, Timestamp};
 use belfry_store::StoreError;
 
@@ -38,10 +38,9 @@ impl Shard {
     pub(super) fn attempt_ended(&mut self, id: RunId, ended: Ended) {
         let Some(open) = self.open.get_mut(&id) else { return };
         let last = Attempt::ended(&open.run, &ended);
-        let was_not_started = ended.outcome == Outcome::Skipped && ended.attempt > 1;
         if let Some(delay) = self.delay_after(id, &last) {
             self.plan(id, last, delay);
-        } else if was_not_started {
+        } else if ended.is_attempt_not_made() {
             let why = last.reason.clone().unwrap_or_default();
             self.context.recorder.attempt(last);
             self.give_up(id, &why);
@@ -105,9 +104,14 @@ impl Shard {
     pub(super) fn planned(&mut self, id: RunId) {
         let Some(open) = self.open.get_mut(&id) else { return };
         open.stage = Stage::Waiting;
+        let job = open.run.job;
         match open.then.take() {
             Some((verdict, reason)) => self.decide(id, verdict, reason),
-            None => self.to_judge.push(Reverse((open.start_at, id))),
+            None => {
+                self.to_judge.push(Reverse((open.start_at, id)));
+                // One that was lost with it may have waited for this attempt to end.
+                self.next_of_job(job);
+            }
         }
     }
 
@@ -190,10 +194,13 @@ impl Shard {
         }
         for run in found.ended {
             let id = run.id;
-            if let Some(open) = self.open.get_mut(&id).filter(|open| open.is_thought_going()) {
+            let Some(open) = self.open.get_mut(&id).filter(|open| open.is_thought_going()) else { continue };
+            if open.record.ends_with(run.attempt) {
                 open.run = run;
                 open.stage = Stage::Recording;
                 self.ended(id);
+            } else {
+                self.context.recorder.attempt(Attempt::last_of(&run));
             }
         }
         for attempt in found.attempts {

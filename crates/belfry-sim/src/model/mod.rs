@@ -6,4 +6,4 @@ mod explorer;
 mod protocol;
 
 pub use explorer::{Explored, Found, explore};
-pub use protocol::{Rule, Rules, State};
+pub use protocol::{FIRES, Rule, Rules, State};

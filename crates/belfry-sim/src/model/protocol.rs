@@ -56,7 +56,7 @@ impl Rules {
 
 const SERVERS: usize = 2;
 const NODES: usize = 2;
-const FIRES: usize = 2;
+pub const FIRES: usize = 2;
 
 const TERMS_MAX: u8 = 2;
 const BEATS_MAX: u8 = 2;
@@ -65,6 +65,8 @@ const ORDERS_MAX: usize = 2;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     rules: Rules,
+    /// How many of the fires come.
+    fires: usize,
     /// How much may still go wrong on this way.
     failures_left: u8,
     calm: bool,
@@ -225,8 +227,8 @@ pub enum What {
 }
 
 impl State {
-    /// `failures_max`: how much may go wrong on one way.
-    pub fn new(rules: Rules, failures_max: u8) -> Self {
+    /// `fires`: how many of [`FIRES`] come; `failures_max`: how much may go wrong on one way.
+    pub fn new(rules: Rules, fires: usize, failures_max: u8) -> Self {
         let node = Node {
             incarnation: 1,
             taken: [false; FIRES],
@@ -237,6 +239,7 @@ impl State {
         };
         Self {
             rules,
+            fires: fires.min(FIRES),
             failures_left: failures_max,
             calm: failures_max == 0,
             seat: Seat::default(),
@@ -451,7 +454,7 @@ impl System for State {
                 }
                 Some(holds) if holds.doubt.is_some() => steps.push(Step::Resolve { server }),
                 Some(holds) => {
-                    for fire in 0..FIRES {
+                    for fire in 0..self.fires {
                         let mut whats = vec![What::DecideLost, What::Close, What::ClaimUnbound];
                         whats.extend((0..NODES).flat_map(|node| [What::Claim { node }, What::Bind { node }]));
                         for what in whats {
@@ -483,7 +486,7 @@ impl System for State {
         steps.extend((0..self.orders.len()).map(|which| Step::Deliver { which }));
         for node in 0..NODES {
             let (here, beat) = (&self.nodes[node], &self.heartbeats[node]);
-            for fire in 0..FIRES {
+            for fire in 0..self.fires {
                 if here.waits[fire] {
                     steps.push(Step::Start { node, fire });
                 } else if here.taken[fire] && self.starts[fire] > 0 && !self.ended[fire] {
@@ -609,7 +612,7 @@ impl System for State {
     }
 
     fn undone(&self) -> Option<String> {
-        let open = (0..FIRES).find(|fire| self.runs[*fire].now.stage != Stage::Over)?;
+        let open = (0..self.fires).find(|fire| self.runs[*fire].now.stage != Stage::Over)?;
         Some(format!("fire {open} is not decided though nothing failed"))
     }
 }
