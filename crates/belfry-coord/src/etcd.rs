@@ -166,7 +166,7 @@ impl Coordinator for EtcdCoordinator {
     }
 
     async fn room_bytes(&self) -> Result<Option<u64>, CoordError> {
-        Ok(Some(self.quota().await?.limit_bytes(self.configured_quota)))
+        self.limit_bytes().await.map(Some)
     }
 
     async fn warning(&self) -> Result<Option<String>, CoordError> {

@@ -118,6 +118,18 @@ impl EtcdCoordinator {
         Ok(())
     }
 
+    /// As one member tells it, unless it is configured: they have the same.
+    pub(super) async fn limit_bytes(&self) -> Result<u64, CoordError> {
+        if let Some(bytes) = self.configured_quota {
+            return Ok(bytes);
+        }
+        let asked = self.members.ask(|client| {
+            let mut maintenance = client.maintenance_client();
+            async move { maintenance.status().await }
+        });
+        Ok(told_by(&asked.await.map_err(Failure::of_read)?).limit_bytes(None))
+    }
+
     /// Of the members that answer; at least one must.
     pub async fn quota(&self) -> Result<Quota, CoordError> {
         let answers = self.members.ask_each(|client| {

@@ -458,12 +458,16 @@ impl Ordeal<'_> {
         let before = made(self.cluster);
         suffered.from = now();
         self.cluster.ground.kill_member(member);
-        let again = async || (made(self.cluster) > before).then_some(());
-        let again = until_within(EFFECT_PATIENCE, again).await;
+        let again = async |cluster: &Cluster| {
+            until_within(EFFECT_PATIENCE, async || (made(cluster) > before).then_some(())).await
+        };
+        let to_another = again(self.cluster).await;
         tokio::time::sleep(self.span(5, 20)).await;
         self.cluster.ground.restart_member(member);
         suffered.healed = now();
-        suffered.effect = again.map(|()| "servers connected again".to_owned());
+        // Who had a connection to each of them connects again when it is back.
+        let to_any = if to_another.is_some() { to_another } else { again(self.cluster).await };
+        suffered.effect = to_any.map(|()| "servers connected again".to_owned());
     }
 
     async fn take_coordinator_away(&mut self, suffered: &mut Suffered) {
