@@ -21,6 +21,8 @@ struct Suite {
 const BUILD: &[&str] = &["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"];
 /// The longest ones, which also care most about time: one after the other, while the rest goes on beside them.
 const LONG: [&str; 5] = ["belfry/chaos", "belfry/runs", "belfry/cluster", "belfry-coord/zookeeper", "belfry/retry"];
+/// Takes as long as all of these, and does not care about time.
+const FIRST_OF_THE_REST: &str = "belfry-sim/seeds";
 /// Aims at single milliseconds: nothing else runs beside it.
 const ALONE: [&str; 1] = ["belfry/kill9"];
 /// The rest gives way to them.
@@ -68,12 +70,18 @@ impl Suites {
         let rank = |suite: &Suite| LONG.iter().position(|long| *long == suite.name);
         let (alone, others): (Vec<Suite>, Vec<Suite>) =
             self.0.into_iter().partition(|suite| ALONE.contains(&suite.name.as_str()));
-        let (mut long, rest): (Vec<Suite>, Vec<Suite>) = others.into_iter().partition(|suite| rank(suite).is_some());
+        let (mut long, mut rest): (Vec<Suite>, Vec<Suite>) =
+            others.into_iter().partition(|suite| rank(suite).is_some());
         long.sort_by_key(rank);
+        rest.sort_by_key(|suite| suite.name != FIRST_OF_THE_REST);
         let ended: Mutex<Vec<(String, Duration, bool)>> = Mutex::new(Vec::new());
+        let rest = Mutex::new(rest.iter());
+        let next = || rest.lock().ok().and_then(|mut rest| rest.next());
+        let run_rest = || std::iter::from_fn(next).for_each(|suite| suite.run(true, &ended));
         std::thread::scope(|scope| {
-            scope.spawn(|| long.iter().for_each(|suite| suite.run(false, &ended)));
-            scope.spawn(|| rest.iter().for_each(|suite| suite.run(true, &ended)));
+            scope.spawn(run_rest);
+            long.iter().for_each(|suite| suite.run(false, &ended));
+            run_rest();
         });
         alone.iter().for_each(|suite| suite.run(false, &ended));
         let mut ended = ended.into_inner().unwrap_or_default();
