@@ -6,14 +6,16 @@
 //! `ratio`, `at_least` and `at_most` may be absent, `of` says whether the aim is for the `value` (default) or the `ratio`.
 //! From other objects the figures of its entry are read. What is no JSON is shown as it is.
 
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::benches::{Aim, BENCHES, Bench, Figure, Of};
+use crate::benches::{Aim, BENCHES, Bench, By, Figure, Of};
+use crate::console::{self, Console};
 use crate::json::Json;
 use crate::table::Table;
-use crate::workspace::{cargo, target_folder};
+use crate::workspace::{Profile, built_for, root};
 
 pub fn bench(only: Option<&str>) -> anyhow::Result<bool> {
     let is_chosen = |bench: &&Bench| only.map_or(!bench.only_when_named, |name| name == bench.name);
@@ -39,17 +41,31 @@ pub fn bench(only: Option<&str>) -> anyhow::Result<bool> {
 }
 
 fn run(bench: &Bench) -> anyhow::Result<Vec<Line>> {
-    let Bench { name, package, example, args, figures, only_when_named: _ } = bench;
+    let Bench { name, by, args, figures, only_when_named: _ } = bench;
     eprintln!("xtask: bench {name}: building");
-    // Programs of the package too: two benches start one.
-    let built =
-        cargo(&["build", "--quiet", "--release", "--package", package, "--bins", "--example", example]).status()?;
-    if !built.success() {
-        bail!("it could not be built");
-    }
+    let (folder, mut measure) = match by {
+        By::Example(example) => {
+            let folder = build(example)?;
+            let mut measure = Command::new(folder.join("examples").join(example));
+            measure.current_dir(root());
+            (folder, measure)
+        }
+        By::Script { script, fills } => {
+            // First, so that it is in the binary.
+            if console::build()? == Console::NotThere {
+                bail!("there is no console to measure");
+            }
+            let folder = build(fills)?;
+            let mut measure = Command::new("node");
+            measure
+                .arg(script)
+                .current_dir(root().join("console"))
+                .env("BELFRY_FILL", folder.join("examples").join(fills));
+            (folder, measure)
+        }
+    };
     eprintln!("xtask: bench {name}: measuring");
-    let mut measure = cargo(&["run", "--quiet", "--release", "--package", package, "--example", example, "--"]);
-    measure.args(*args).env("BELFRY_BIN", target_folder()?.join("release/belfry"));
+    measure.args(*args).env("BELFRY_BIN", folder.join("belfry")).stdin(Stdio::null());
     let output = measure.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         bail!("it ended with {}", output.status);
@@ -66,6 +82,11 @@ fn run(bench: &Bench) -> anyhow::Result<Vec<Line>> {
         bail!("it printed none of its figures; has its JSON changed?");
     }
     Ok(lines)
+}
+
+/// With all programs: some benches start one.
+fn build(example: &str) -> anyhow::Result<PathBuf> {
+    built_for(Profile::Release, &["--bins", "--example", example])
 }
 
 struct Line {

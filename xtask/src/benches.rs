@@ -2,13 +2,21 @@
 
 pub struct Bench {
     pub name: &'static str,
-    pub package: &'static str,
-    /// Of the package; it is built and run in release mode, with the built binary's path in `BELFRY_BIN`.
-    pub example: &'static str,
+    pub by: By,
     pub args: &'static [&'static str],
     pub figures: &'static [Figure],
     /// It takes too long to be run with the others.
     pub only_when_named: bool,
+}
+
+/// What measures. It is built and run in release mode, with the built binary's path in `BELFRY_BIN`.
+pub enum By {
+    Example(&'static str),
+    /// A script of `console/`, with the path of the example that fills a store in `BELFRY_FILL`. The binary has the console in it.
+    Script {
+        script: &'static str,
+        fills: &'static str,
+    },
 }
 
 /// One line of the table, and where its numbers stand in what the bench printed. Of several numbers the worst counts.
@@ -39,6 +47,7 @@ pub enum Of {
 }
 
 use Aim::{AtLeast, AtMost};
+use By::Example;
 
 type Names = [&'static str; 3];
 
@@ -67,6 +76,11 @@ const fn value(label: &'static str, under: &'static str, value: &'static str, un
     beside(label, under, [value, "", ""], unit, aim)
 }
 
+/// Runs a second, and how many that are beside plain ones of the same round.
+const fn over_plain(label: &'static str, under: &'static str, aim: Aim) -> Figure {
+    ratio(label, under, ["runs_per_s", "", "ratio"], "/s", aim)
+}
+
 const NEXT: Names = ["next_per_second", "croner_per_second", "ratio"];
 const STARTS: Names = ["zygote_per_s", "std_per_s", "ratio"];
 const FILTERS: &str = "pages_ms/job|state|four states|node|node+state|namespace|job+state|job of a fifth of all+state|job+node|time range";
@@ -74,8 +88,7 @@ const FILTERS: &str = "pages_ms/job|state|four states|node|node+state|namespace|
 pub const BENCHES: &[Bench] = &[
     Bench {
         name: "next",
-        package: "belfry-core",
-        example: "next_bench",
+        by: Example("next_bench"),
         args: &[],
         figures: &[
             ratio("next, dense ÷ croner", "rows/name=dense", NEXT, "/s", AtLeast(1.0)),
@@ -89,8 +102,7 @@ pub const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "spawn",
-        package: "belfry-exec",
-        example: "spawn_bench",
+        by: Example("spawn_bench"),
         args: &[],
         // A part of a run's way: the whole has to reach 0.7, so a part must.
         figures: &[
@@ -98,22 +110,35 @@ pub const BENCHES: &[Bench] = &[
             ratio("starts, 8 at once ÷ posix_spawn", "small_agent/at_once_8", STARTS, "/s", AtLeast(0.7)),
             ratio("one by one, agent of 1 GiB", "agent_1GiB/one_by_one", STARTS, "/s", AtLeast(0.7)),
             ratio("8 at once, agent of 1 GiB", "agent_1GiB/at_once_8", STARTS, "/s", AtLeast(0.7)),
+            ratio(
+                "as another user with limits ÷ without",
+                "small_agent/as_user_with_limits",
+                STARTS,
+                "/s",
+                AtLeast(0.9),
+            ),
+            ratio("the same, agent of 1 GiB", "agent_1GiB/as_user_with_limits", STARTS, "/s", AtLeast(0.9)),
+            beside("behind a shim, beside without", "small_agent/behind_shim", STARTS, "/s", AtLeast(300.0)),
         ],
         only_when_named: false,
     },
-    // Prints a table of its own, with its baseline and its syncs.
+    // Trees that fork, call setsid and fork twice, one after the other and all to be ended with a grace that they ignore.
     Bench {
-        name: "commits",
-        package: "belfry-coord",
-        example: "commit_rate",
+        name: "kills",
+        by: Example("kill_soak"),
         args: &[],
-        figures: &[],
-        only_when_named: false,
+        figures: &[
+            value("trees ended", "", "trees", "", AtLeast(1000.0)),
+            value("processes that survived", "", "survivors", "", AtMost(0.0)),
+            value("end of a tree beyond its grace, p99", "", "beyond_grace_p99_ms", "ms", AtMost(1000.0)),
+        ],
+        only_when_named: true,
     },
+    // Prints a table of its own, with its baseline and its syncs.
+    Bench { name: "commits", by: Example("commit_rate"), args: &[], figures: &[], only_when_named: false },
     Bench {
         name: "pages",
-        package: "belfry-store",
-        example: "page_bench",
+        by: Example("page_bench"),
         args: &[],
         figures: &[
             value("a page of runs, p99", "pages_ms/plain", "p99", "ms", AtMost(5.0)),
@@ -126,9 +151,8 @@ pub const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "path",
-        package: "belfry",
-        example: "path_bench",
-        args: &["lag", "runs", "herd", "noop", "jobs"],
+        by: Example("path_bench"),
+        args: &["lag", "runs", "kinds", "herd", "noop", "jobs"],
         figures: &[
             ratio(
                 "start lag, p50 ÷ timer and spawn",
@@ -153,6 +177,10 @@ pub const BENCHES: &[Bench] = &[
             ),
             value("syncs a run", "row=runs", "syncs_per_run", "", Aim::None),
             value("rows a run", "row=runs", "rows_per_run", "", Aim::None),
+            over_plain("runs as another user with rlimits ÷ plain", "row=kinds/as_user_with_limits", AtLeast(0.9)),
+            over_plain("the same, agent of 1 GiB", "row=kinds/agent_1GiB", AtLeast(0.9)),
+            over_plain("runs with limits of the tree too ÷ plain", "row=kinds/as_user_with_all_limits", Aim::None),
+            value("runs behind a shim", "row=kinds/behind_shim", "runs_per_s", "/s", AtLeast(300.0)),
             ratio(
                 "10,000 due at once, last start ÷ spawn loop",
                 "row=herd",
@@ -178,8 +206,7 @@ pub const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "million",
-        package: "belfry",
-        example: "path_bench",
+        by: Example("path_bench"),
         args: &["million"],
         figures: &[
             value("memory a job, 1,000,000 jobs", "row=million", "bytes_per_job", "bytes", AtMost(1500.0)),
@@ -190,16 +217,24 @@ pub const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "cluster",
-        package: "belfry",
-        example: "path_bench",
+        by: Example("path_bench"),
         args: &["cluster", "etcd", "postgres", "mariadb", "zookeeper"],
         figures: &[],
         only_when_named: false,
     },
+    // The wrapper for system cron, on each backend.
+    Bench { name: "wrap", by: Example("wrap_bench"), args: &[], figures: &[], only_when_named: false },
+    // The pages of the console in a browser, with 10,000 jobs and 1,000,000 runs.
+    Bench {
+        name: "console",
+        by: By::Script { script: "tests/bench.mjs", fills: "console_data" },
+        args: &[],
+        figures: &[],
+        only_when_named: true,
+    },
     Bench {
         name: "quota",
-        package: "belfry",
-        example: "path_bench",
+        by: Example("path_bench"),
         args: &["cluster", "quota"],
         figures: &[],
         only_when_named: true,

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask up | test | check | bench | sim | chaos`. It runs other programs and prints tables; what a
+//! The project's own commands: `cargo xtask up | console | test | check | bench | sim | chaos`. It runs other programs and prints tables; what a
 //! command of Belfry itself does is never done here.
 #![expect(
     clippy::disallowed_methods,
@@ -8,6 +8,7 @@
 mod bench;
 mod benches;
 mod chaos;
+mod console;
 mod json;
 mod sim;
 mod steps;
@@ -23,11 +24,12 @@ const HELP: &str = "\
 cargo xtask COMMAND
 
   up              build Belfry, run it here with its data in .belfry, and add a few example jobs
+  console         build the console with npm, if its sources have changed; the server that is built then carries it
   test [--fast]   install what the tests need, then format, lints and every test; --fast leaves the lints out
   check           format and lints only
   bench [NAME]    measure in release mode and print ratios against their aims; all of them, or one
   sim [OPTIONS]   simulate whole clusters with faults: --seeds N [--seed S]; --seed S --trace shows one of them
-  chaos [--backend B] [--seed N] [--faults K] [--kinds KIND,..] [--plant BUG] [--keep FOLDER]
+  chaos [--backend B] [--seed N] [--faults K] [--kinds KIND,..] [--ttl SECONDS] [--plant BUG] [--keep FOLDER]
                   let a cluster of real processes suffer faults, and judge what became of its fires
 ";
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["up"] => up::up(),
         [up::ADD_EXAMPLES] => up::add_examples_apart(),
         [up::ADD_EXAMPLES, "now"] => up::add_examples(),
+        ["console"] => console::build().map(|_| true),
         ["test"] => steps::test(steps::Lints::Checked),
         ["test", "--fast"] => steps::test(steps::Lints::LeftOut),
         ["check"] => steps::check(),

@@ -42,6 +42,8 @@ const TOOLS: &[Tool] = &[
     tool(Found::OnPath("setsid"), "util-linux", Wanted::Everybody),
     tool(Found::OnPath("mount"), "mount", Wanted::Root),
     tool(Found::OnPath("unshare"), "util-linux", Wanted::Root),
+    tool(Found::OnPath("nsenter"), "util-linux", Wanted::Root),
+    tool(Found::OnPath("ip"), "iproute2", Wanted::Root),
     tool(Found::OnPath("protoc"), "protobuf-compiler", Wanted::Everybody),
     tool(Found::File("/usr/include/google/protobuf/descriptor.proto"), "libprotobuf-dev", Wanted::Everybody),
     tool(Found::OnPath("etcd"), "etcd-server", Wanted::Everybody),
@@ -50,7 +52,9 @@ const TOOLS: &[Tool] = &[
     tool(Found::File("/usr/share/java/zookeeper.jar"), "zookeeper", Wanted::Everybody),
     tool(Found::File("/usr/share/java/slf4j-simple.jar"), "libslf4j-java", Wanted::Everybody),
     tool(Found::File("/usr/sbin/mariadbd"), "mariadb-server", Wanted::Everybody),
+    tool(Found::OnPath("chromium"), "chromium", Wanted::Everybody),
     tool(Found::OnPath("faketime"), "faketime", Wanted::Everybody),
+    tool(Found::File("/usr/sbin/cron"), "cron", Wanted::Root),
     tool(Found::InVersionOf("/usr/lib/postgresql", "bin/postgres"), "postgresql", Wanted::Everybody),
 ];
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use crate::workspace::{cargo, root, target_folder};
+use crate::console;
+use crate::workspace::{built, root, target_folder};
 
 /// Hidden: the part that adds the examples.
 pub const ADD_EXAMPLES: &str = "up-examples";
@@ -47,10 +48,12 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 
 /// Does not come back: the process becomes Belfry, so that signals reach it and nothing is left when it ends.
 pub fn up() -> anyhow::Result<bool> {
-    let built = cargo(&["build", "--package", "belfry"]).status()?;
-    if !built.success() {
-        return Ok(false);
+    // Belfry runs without it, too, and says at `/` what is missing.
+    if let Err(cause) = console::build() {
+        eprintln!("xtask: the console is not built: {cause:#}");
     }
+    eprintln!("xtask: building Belfry; the first time this takes some minutes");
+    built(&["--bin", "belfry"])?;
     let apart = Command::new(std::env::current_exe()?).arg(ADD_EXAMPLES).stdin(Stdio::null()).status()?;
     if !apart.success() {
         bail!("the part that adds example jobs could not be started");

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use belfry_core::policy::Policy;
 use belfry_core::{Incarnation, NodeId};
-use belfry_exec::{Spawner, current_user};
+use belfry_exec::{Cgroups, Deadline, Spawner, current_user};
 use belfry_proto::session::{FromAgent, ToAgent};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,15 +17,20 @@ use crate::alarm::Alarm;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::desk::{Desk, Event, Load, NodeFacts, boot_id};
 use crate::desk_loop::{self, INBOX_MAX, Inbox};
+use crate::host::Probe;
 use crate::identity::{self, FolderLock};
 use crate::local::{Journal, Kept, Local};
 use crate::logins::Logins;
 use crate::membership::Membership;
+use crate::policy::PolicyFile;
+use crate::prepare::default_account;
+use crate::run_logs::{RunLogs, RunLogsConfig};
 use crate::session::{MESSAGES_IN_FLIGHT_MAX, Node};
 use crate::spool::{Place, Spool};
+use crate::state::Fifos;
 use crate::tasks::Tasks;
 use crate::trust::Trust;
-use crate::{AgentConfig, AgentError, leftovers, remote};
+use crate::{AgentConfig, AgentError, host, leftovers, remote};
 
 /// A running agent. Clones are the same agent; when the last one is dropped it ends as if it had been killed.
 #[derive(Clone)]
@@ -81,8 +87,16 @@ impl Agent {
                 last
             })
         };
-        let logins = Logins::new(current_user(), &config.default_user, config.allow_root)
-            .map_err(|cause| AgentError::DefaultUser { cause })?;
+        let flags = Policy {
+            allow_root: config.allow_root.then_some(true),
+            default_user: config.default_user,
+            ..Policy::default()
+        };
+        let policy = PolicyFile::open(config.policy, flags).map_err(AgentError::Policy)?;
+        let logins = Logins::new(current_user());
+        let now_policy = policy.current().map_err(AgentError::Policy)?;
+        let default = default_account(&logins, &now_policy, clock.boottime()).await;
+        let runs_as = default.map_err(|cause| AgentError::DefaultUser { cause })?.login.user;
         let (sender, inbox) = mpsc::channel(INBOX_MAX);
         let spool = open_spool(config.data_dir.join("spool"), config.spool_max_bytes, sender.clone())?;
         let facts = NodeFacts {
@@ -90,26 +104,38 @@ impl Agent {
             name: config.name.clone(),
             labels: config.labels,
             slots: config.slots,
-            runs_as: logins.default().login.user.clone(),
+            runs_as: runs_as.clone(),
             credential: membership.as_ref().map(|member| member.credential.clone()).unwrap_or_default(),
         };
-        let trust = Trust::default();
+        let program = config.zygote.program.clone();
+        let no_zygote = |cause| AgentError::Zygote { program: program.clone(), cause };
+        let deadline = Deadline::new().map_err(&no_zygote)?;
+        let trust = Trust::with(deadline.clone());
         let (journal, kept) = open_journal(&config.data_dir, sender.clone())?;
         let (now, finished) = (Moment::of(clock.as_ref()), spool.finished());
         let local = Local::new(id, kept, &boot_id(), &finished, now);
-        let desk = Desk::new(facts, incarnations, trust.clone(), finished, local, now);
+        let mut desk = Desk::new(facts, incarnations, trust.clone(), finished, local, now);
+        let (probe, host) = Probe::new(&config.data_dir, config.disk_floor_bytes).measure_aside(now.boot).await;
+        if let Some(host) = host {
+            desk.on(Event::Measured(Box::new(host)), now);
+        }
         end_leftovers(id, Incarnation(desk.load().incarnation)).await;
-        let program = config.zygote.program.clone();
-        let spawner = Spawner::start(config.zygote).map_err(|cause| AgentError::Zygote { program, cause })?;
+        let cgroups = open_cgroups(id).await;
+        let fifos = Fifos::open(&config.data_dir, id);
+        let spawner = Spawner::start(config.zygote, deadline).map_err(&no_zygote)?;
+        let run_logs = config.run_logs.map(open_run_logs).transpose()?;
         let alarm = Alarm::new().map_err(|cause| AgentError::Alarm { cause })?;
         let stop = CancellationToken::new();
         let node = Arc::new(Node {
             id,
             name: config.name,
-            allow_root: config.allow_root,
+            runs_as,
+            policy,
+            cgroups,
             clock,
             spool: Place::Disk(spool),
             journal,
+            run_logs,
             programs: Arc::new(spawner),
             logins,
             trust,
@@ -117,8 +143,21 @@ impl Agent {
             inbox: sender,
             servers: watch::Sender::default(),
             last_session: AtomicU64::new(0),
+            fifos: Some(fifos),
+            saves: Default::default(),
         });
+        if node.run_logs.is_some() {
+            let node = Arc::clone(&node);
+            // Fate: ends with the agent; it has no way to fail.
+            Arc::clone(&node).tasks.spawn("run-logs-prune", async move {
+                if let Some(logs) = &node.run_logs {
+                    logs.prune(node.clock.as_ref()).await;
+                }
+            });
+        }
         let folder = Folder { path: config.data_dir, membership, _lock: lock };
+        // Fate: ends with the agent.
+        node.tasks.spawn("host", host::keep_measuring(Arc::clone(&node), probe));
         Ok(Agent::begin(desk, node, alarm, inbox, stop, config.quit_time, Some(folder)))
     }
 
@@ -148,9 +187,9 @@ impl Agent {
         Incarnation(self.inner.load.borrow().incarnation)
     }
 
-    /// The user that jobs without `as` run as.
+    /// The user that jobs without `as.user` run as, by the policy that the agent started with.
     pub fn runs_as(&self) -> &str {
-        &self.inner.node.logins.default().login.user
+        &self.inner.node.runs_as
     }
 
     /// A session with a server in the same process. It ends when either end of the link is dropped.
@@ -177,6 +216,10 @@ impl Agent {
         Ok(())
     }
 
+    pub(crate) async fn tell(&self, event: Event) {
+        self.inner.node.tell(event).await;
+    }
+
     /// Takes no new work, lets runs end by themselves for `quit_time`, ends the rest, and gets results on their way. What
     /// cannot be delivered now stays in the spool for the next start.
     pub async fn drain(&self, reason: &str) {
@@ -192,6 +235,7 @@ impl Agent {
             }
         }
         node.spool.flush().await;
+        node.fifos.iter().for_each(Fifos::close);
         let delivered = |load: &Load| load.undelivered == 0 || load.sessions == 0;
         drop(tokio::time::timeout(DELIVERY_TIME_MAX, load.wait_for(delivered)).await);
     }
@@ -206,6 +250,23 @@ fn open_journal(folder: &Path, desk: mpsc::Sender<Inbox>) -> Result<(Journal, Ke
     let written = move |ticket| drop(desk.blocking_send(Inbox::Event(Event::LocalWritten { ticket })));
     let failed = |cause| AgentError::Spool { path: folder.to_owned(), cause };
     Journal::open(folder, Box::new(written)).map_err(failed)
+}
+
+fn open_run_logs(config: RunLogsConfig) -> Result<RunLogs, AgentError> {
+    let path = config.folder.clone();
+    RunLogs::start(config).map_err(|cause| AgentError::RunLogs { path, cause })
+}
+
+async fn open_cgroups(node: NodeId) -> Arc<Cgroups> {
+    let opened = tokio::task::spawn_blocking(move || Cgroups::open(&format!("belfry-{node}"))).await;
+    let cgroups = opened.unwrap_or_default();
+    if !cgroups.why_not().is_empty() {
+        let why_not = cgroups.why_not().join("; ");
+        tracing::info!(
+            "limits of whole trees are held by the kernel's limits of each process, as far as they go ({why_not})"
+        );
+    }
+    Arc::new(cgroups)
 }
 
 async fn end_leftovers(node: NodeId, incarnation: Incarnation) {

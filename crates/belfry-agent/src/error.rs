@@ -35,11 +35,19 @@ pub enum AgentError {
         #[source]
         cause: io::Error,
     },
+    #[error("make the folder for files of runs, {}; choose another with --run-logs", path.display())]
+    RunLogs {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
     #[error("make the timer that starts runs at their instants")]
     Alarm {
         #[source]
         cause: io::Error,
     },
+    #[error("{0}")]
+    Policy(String),
     #[error("find the user that jobs run as by default")]
     DefaultUser {
         #[source]
@@ -68,7 +76,9 @@ impl AgentError {
             | AgentError::DamagedNodeId { .. }
             | AgentError::Zygote { .. }
             | AgentError::Spool { .. }
+            | AgentError::RunLogs { .. }
             | AgentError::Alarm { .. }
+            | AgentError::Policy(_)
             | AgentError::NotAnAddress { .. }
             | AgentError::NotJoined => false,
             AgentError::Join(cause) => matches!(cause, crate::JoinError::NoServer { .. }),

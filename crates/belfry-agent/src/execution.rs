@@ -5,15 +5,20 @@ use std::time::Duration;
 
 use belfry_core::run::Outcome;
 use belfry_core::units::Span;
-use belfry_exec::{CaptureEvent, CaptureLimits, Chunk, Exit, FailOn, OUTPUT_CHUNKS_IN_FLIGHT_MAX, Prepared, Stream};
-use belfry_proto::session::{Dispatch, Ended, LocalRun, OutputChunk};
+use belfry_exec::{
+    Cage, CaptureEvent, CaptureLimits, Chunk, Exit, OUTPUT_CHUNKS_IN_FLIGHT_MAX, OutputCopy, Prepared, SpawnError,
+    Stream,
+};
+use belfry_proto::session::{Dispatch, Ended, LocalRun, OutputChunk, SaveState};
 use futures_util::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
-use crate::desk::{Event, KillOrder};
+use crate::desk::{CUT_OFF, Event, KillOrder};
 use crate::key::Key;
-use crate::prepare::{CannotStart, Plan, prepare};
+use crate::prepare::{CannotStart, Care, Plan, prepare};
 use crate::programs::Program;
+use crate::saving::Saving;
 use crate::session::Node;
 use crate::settle::{Cause, Facts, settle, settle_unstarted};
 
@@ -26,24 +31,32 @@ pub(crate) struct Execution {
 }
 
 pub(crate) async fn execute(mut execution: Execution, dispatch: Dispatch) {
-    let mut ended = match execution.run(dispatch).await {
-        Ok(ended) => ended,
-        Err(why) => settle_unstarted(execution.key, why, execution.node.clock.now().as_millisecond()),
+    let (mut ended, cage) = match execution.run(dispatch).await {
+        Ok(ran) => ran,
+        Err(why) => (settle_unstarted(execution.key, why, execution.node.clock.now().as_millisecond()), None),
     };
     let Execution { node, key, local, .. } = execution;
     ended.local = local.map(|local| *local);
     node.spool.keep_end(ended);
     node.tell(Event::Exited { key }).await;
+    if let Some(cage) = cage {
+        cage.remove().await;
+    }
 }
 
 impl Execution {
-    async fn run(&mut self, dispatch: Dispatch) -> Result<Ended, CannotStart> {
-        let Plan { prepared, keep_bytes, fail_on, time_limit, grace } = prepare(&self.node, self.key, dispatch).await?;
+    /// Its end, and the control group that it leaves behind.
+    async fn run(&mut self, dispatch: Dispatch) -> Result<(Ended, Option<Arc<Cage>>), CannotStart> {
+        let (namespace, job) = (dispatch.namespace.clone(), dispatch.job.clone());
+        let Plan { prepared, bounds, care, saving, notes, script } = prepare(&self.node, self.key, dispatch).await?;
         let path =
             prepared.env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.to_string_lossy().into_owned());
         let program = self.start(prepared).await?;
-        let facts = self.watch(program, CaptureLimits { keep_bytes }, fail_on, time_limit, grace).await;
-        Ok(settle(self.key, &facts, path.as_deref().unwrap_or_default()))
+        let started_at = program.started_at();
+        let copy = self.node.run_logs.as_ref().map(|logs| logs.begin(&namespace, &job, self.key, started_at));
+        let (facts, saves) = self.watch(program, care, copy, bounds.cage.as_deref(), (saving, notes)).await;
+        let ended = settle(self.key, &facts, path.as_deref().unwrap_or_default(), &bounds);
+        Ok((Ended { saves, script: script.unwrap_or_default(), ..ended }, bounds.cage))
     }
 
     async fn start(&self, prepared: Prepared) -> Result<Box<dyn Program>, CannotStart> {
@@ -52,8 +65,10 @@ impl Execution {
             return Err(CannotStart { outcome: Outcome::Cancelled, reason, exit_code: None, abandoned });
         }
         self.check_trust_before_start()?;
-        let started = self.node.programs.start(prepared).await;
-        let program = started.map_err(|cause| CannotStart::failed(cause.to_string(), cause.exit_code()))?;
+        let program = self.node.programs.start(prepared).await.map_err(|cause| match cause {
+            SpawnError::TooLate => not_trusted(),
+            cause => CannotStart::failed(cause.to_string(), cause.exit_code()),
+        })?;
         self.node.tell(Event::Started { key: self.key, at_ms: program.started_at().as_millisecond() }).await;
         Ok(program)
     }
@@ -64,27 +79,56 @@ impl Execution {
         if self.local.is_some() || trusted || belfry_core::planted::is("start_without_trust") {
             return Ok(());
         }
-        let why = CannotStart::skipped("lost contact with the servers before its start".to_owned());
-        Err(CannotStart { abandoned: true, ..why })
+        Err(not_trusted())
     }
 
+    /// How it went, and what it wrote of the job's state that nobody has yet.
     async fn watch(
         &mut self,
         mut program: Box<dyn Program>,
-        limits: CaptureLimits,
-        fail_on: Option<FailOn>,
-        time_limit: Option<Duration>,
-        grace: Duration,
-    ) -> Facts {
+        care: Care,
+        copy: Option<OutputCopy>,
+        cage: Option<&Cage>,
+        (mut saving, notes): (Saving, mpsc::Receiver<String>),
+    ) -> (Facts, Option<SaveState>) {
+        let Care { keep_bytes, fail_on, time_limit, report_after, grace } = care;
         let (sink, events) = mpsc::channel(OUTPUT_CHUNKS_IN_FLIGHT_MAX);
         let started_at = program.started_at();
-        let capture = program.capture(limits, fail_on, sink);
-        let guard = guard(program.as_mut(), &mut self.kills, time_limit, grace);
-        let relay = relay(&self.node, self.key, events);
-        let (mut output, relayed, (exit, cause)) = tokio::join!(capture, relay, guard);
+        let capture = program.capture(CaptureLimits { keep_bytes }, fail_on, copy, sink);
+        let (node, key) = (&self.node, self.key);
+        let guard = guard(program.as_mut(), &mut self.kills, time_limit, grace, cage);
+        let guard = async {
+            let report = report(node, key, report_after);
+            tokio::pin!(guard, report);
+            let mut overdue_at_ms = None;
+            loop {
+                tokio::select! {
+                    biased;
+                    (exit, cause) = &mut guard => return (exit, cause, overdue_at_ms),
+                    at_ms = &mut report, if overdue_at_ms.is_none() => overdue_at_ms = Some(at_ms),
+                }
+            }
+        };
+        let relay = relay(node, key, started_at, events, notes);
+        let ends = async {
+            let ended = tokio::select! {
+                ended = async { tokio::join!(capture, guard) } => ended,
+                never = saving.keep(node, key) => match never {},
+            };
+            (ended, saving.finish(node, key))
+        };
+        let (relayed, ((mut output, (exit, cause, overdue_at_ms)), saves)) = tokio::join!(relay, ends);
         output.dropped_bytes += relayed.cut_bytes;
-        Facts { started_at, exit, cause, output, kept_chunks: relayed.kept_chunks }
+        output.stderr_bytes += relayed.noted_bytes;
+        let used = cage.map(Cage::usage).unwrap_or_default();
+        let kept_chunks = relayed.kept_chunks;
+        (Facts { started_at, exit, cause, output, kept_chunks, used, overdue_at_ms }, saves)
     }
+}
+
+fn not_trusted() -> CannotStart {
+    let why = CannotStart::skipped("lost contact with the servers before its start".to_owned());
+    CannotStart { abandoned: true, ..why }
 }
 
 /// Waits for the exit; ends the tree when it runs too long or when that is ordered, more urgently if ordered again.
@@ -93,6 +137,7 @@ async fn guard(
     kills: &mut watch::Receiver<Option<KillOrder>>,
     time_limit: Option<Duration>,
     job_grace: Duration,
+    cage: Option<&Cage>,
 ) -> (Exit, Cause) {
     let mut cause = Cause::ByItself;
     let mut ending: Option<BoxFuture<'static, ()>> = None;
@@ -103,6 +148,13 @@ async fn guard(
         }
     };
     tokio::pin!(time_is_up);
+    let others_must_end = async {
+        match cage {
+            Some(cage) => cage.until_others_must_end().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(others_must_end);
     let mut exit = None;
     while exit.is_none() || ending.is_some() {
         tokio::select! {
@@ -119,10 +171,33 @@ async fn guard(
                 cause = Cause::TimedOut { after: Span::from(time_limit.unwrap_or_default()) };
                 ending = Some(program.end_tree(job_grace));
             }
+            () = &mut others_must_end, if cause == Cause::ByItself => {
+                cause = Cause::OutOfMemory;
+                ending = Some(program.end_tree(Duration::ZERO));
+            }
         }
     }
     // The loop ends only with an exit; a second wait returns the same one.
-    (program.wait().await, cause)
+    let exit = program.wait().await;
+    // The kernel may have ended the first process and left the others.
+    if cause == Cause::ByItself && cage.is_some_and(|cage| cage.usage().memory_kills > 0) {
+        program.end_tree(Duration::ZERO).await;
+    }
+    if exit.past_deadline && cause == Cause::ByItself {
+        cause = Cause::Killed { reason: CUT_OFF.to_owned(), abandoned: true };
+    }
+    (exit, cause)
+}
+
+/// Says when the run has taken too long, if it is to be said at all.
+async fn report(node: &Node, key: Key, after: Option<Duration>) -> i64 {
+    match after {
+        Some(after) => tokio::time::sleep(after).await,
+        None => std::future::pending().await,
+    }
+    let at_ms = node.clock.now().as_millisecond();
+    node.tell(Event::Overdue { key, at_ms }).await;
+    at_ms
 }
 
 async fn ended(ending: &mut Option<BoxFuture<'static, ()>>) {
@@ -151,6 +226,8 @@ struct Relay<'a> {
     key: Key,
     relayed: Relayed,
     end_offset: u64,
+    /// What the agent added moves on what the program writes after it.
+    shift_bytes: u64,
     /// Left out since the last chunk that was kept, for whatever reason.
     gap_bytes: u64,
 }
@@ -160,14 +237,30 @@ struct Relayed {
     kept_chunks: u32,
     /// Left out for lack of room.
     cut_bytes: u64,
+    /// Added by the agent.
+    noted_bytes: u64,
 }
 
-async fn relay(node: &Node, key: Key, mut events: mpsc::Receiver<CaptureEvent>) -> Relayed {
-    let mut relay = Relay { node, key, relayed: Relayed::default(), end_offset: 0, gap_bytes: 0 };
-    while let Some(event) = events.recv().await {
-        match event {
-            CaptureEvent::Chunk(piece) => relay.chunk(piece).await,
-            CaptureEvent::Gap { dropped_bytes } => relay.gap_bytes += dropped_bytes,
+async fn relay(
+    node: &Node,
+    key: Key,
+    started_at: Timestamp,
+    mut events: mpsc::Receiver<CaptureEvent>,
+    mut notes: mpsc::Receiver<String>,
+) -> Relayed {
+    let mut relay = Relay { node, key, relayed: Relayed::default(), end_offset: 0, shift_bytes: 0, gap_bytes: 0 };
+    loop {
+        tokio::select! {
+            biased;
+            Some(event) = events.recv() => match event {
+                CaptureEvent::Chunk(piece) => relay.chunk(piece).await,
+                CaptureEvent::Gap { dropped_bytes } => relay.gap_bytes += dropped_bytes,
+            },
+            Some(note) = notes.recv() => {
+                let at = node.clock.now().as_millisecond() - started_at.as_millisecond();
+                relay.note(note, u64::try_from(at).unwrap_or(0)).await;
+            }
+            else => break,
         }
     }
     relay.mark_gap().await;
@@ -183,7 +276,7 @@ impl Relay<'_> {
                 Stream::Stdout => 1,
                 Stream::Stderr => 2,
             },
-            offset: piece.offset,
+            offset: piece.offset + self.shift_bytes,
             at_ms: piece.at_ms,
             bytes: piece.bytes,
             dropped: 0,
@@ -201,6 +294,18 @@ impl Relay<'_> {
         self.mark_gap().await;
         chunk.sequence = self.relayed.kept_chunks;
         self.end_offset = chunk.offset + chunk.bytes.len() as u64;
+        self.keep(chunk).await;
+    }
+
+    /// A line of the agent's own, on stderr; few and small enough to be kept whatever the room.
+    async fn note(&mut self, text: String, at_ms: u64) {
+        self.mark_gap().await;
+        let (key, sequence, offset) = (Some(self.key.to_wire()), self.relayed.kept_chunks, self.end_offset);
+        let bytes = text.len() as u64;
+        self.shift_bytes += bytes;
+        self.end_offset += bytes;
+        self.relayed.noted_bytes += bytes;
+        let chunk = OutputChunk { key, sequence, stream: 2, offset, at_ms, bytes: text.into(), ..Default::default() };
         self.keep(chunk).await;
     }
 

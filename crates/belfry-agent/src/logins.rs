@@ -1,10 +1,10 @@
-//! The users that jobs run as, asked for once and kept for a minute: the user database may be slow, and a start is not.
+//! The users and groups that jobs run as, asked for once and kept for a minute: the user database may be slow, and a start is not.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use belfry_exec::{Login, LookupError, lookup_user};
+use belfry_exec::{Login, LookupError, lookup_group, lookup_user};
 
 /// A user as a run needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +15,9 @@ pub(crate) struct Account {
 
 pub(crate) struct Logins {
     /// The agent's own user.
-    own: Login,
-    /// Who jobs without `as` run as.
-    default: Account,
-    known: Mutex<HashMap<String, (Duration, Account)>>,
+    own: Account,
+    users: Known<Account>,
+    groups: Known<u32>,
 }
 
 const KNOWN_FOR: Duration = Duration::from_secs(60);
@@ -31,38 +30,56 @@ impl Account {
 }
 
 impl Logins {
-    /// Asks the user database; call it where waiting is allowed.
-    pub(crate) fn new(own: Login, default_user: &str, allow_root: bool) -> Result<Logins, LookupError> {
-        let default = if own.uid == 0 && !allow_root { lookup_user(default_user)? } else { own.clone() };
-        Ok(Logins { own, default: Account::new(default), known: Mutex::default() })
+    pub(crate) fn new(own: Login) -> Logins {
+        Logins { own: Account::new(own), users: Known::default(), groups: Known::default() }
     }
 
-    pub(crate) fn own(&self) -> &Login {
+    pub(crate) fn own(&self) -> &Account {
         &self.own
     }
 
-    pub(crate) fn default(&self) -> &Account {
-        &self.default
+    /// Does not wait when the user is known.
+    pub(crate) async fn user(&self, name: &str, now: Duration) -> Result<Account, LookupError> {
+        self.users.get(name, now, |name| lookup_user(name).map(Account::new)).await
     }
 
-    /// Does not wait when the user is known.
-    pub(crate) async fn find(&self, user: &str, now: Duration) -> Result<Account, LookupError> {
-        if let Some((_, account)) = self.known().get(user).filter(|(since, _)| now.saturating_sub(*since) < KNOWN_FOR) {
-            return Ok(account.clone());
+    /// Its number. Does not wait when the group is known.
+    pub(crate) async fn group(&self, name: &str, now: Duration) -> Result<u32, LookupError> {
+        self.groups.get(name, now, lookup_group).await
+    }
+}
+
+struct Known<T>(Mutex<HashMap<String, (Duration, T)>>);
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Known(Mutex::default())
+    }
+}
+
+impl<T: Clone + Send + 'static> Known<T> {
+    async fn get(
+        &self,
+        name: &str,
+        now: Duration,
+        ask: impl FnOnce(&str) -> Result<T, LookupError> + Send + 'static,
+    ) -> Result<T, LookupError> {
+        if let Some((_, found)) = self.lock().get(name).filter(|(since, _)| now.saturating_sub(*since) < KNOWN_FOR) {
+            return Ok(found.clone());
         }
-        let name = user.to_owned();
-        let asked = tokio::task::spawn_blocking(move || lookup_user(&name).map(Account::new)).await;
-        let account =
-            asked.map_err(|cause| LookupError::Failed { user: user.to_owned(), reason: cause.to_string() })??;
-        let mut known = self.known();
+        let asked = name.to_owned();
+        let found = tokio::task::spawn_blocking(move || ask(&asked)).await;
+        let found =
+            found.map_err(|cause| LookupError::Failed { name: name.to_owned(), reason: cause.to_string() })??;
+        let mut known = self.lock();
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        known.insert(user.to_owned(), (now, account.clone()));
-        Ok(account)
+        known.insert(name.to_owned(), (now, found.clone()));
+        Ok(found)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Duration, Account)>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Duration, T)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -55,7 +55,11 @@ impl Outbox {
             | Message::Started(_)
             | Message::Ended(_)
             | Message::Load(_)
-            | Message::Released(_) => state.push_message(message),
+            | Message::Host(_)
+            | Message::AskJobs(_)
+            | Message::DisabledJobs(_)
+            | Message::Released(_)
+            | Message::SaveState(_) => state.push_message(message),
         }
         drop(state);
         self.something_to_send.notify_one();

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use belfry_exec::{CaptureEvent, CaptureLimits, CaptureSummary, Child, Exit, FailOn, Prepared, SpawnError, Spawner};
+use belfry_exec::{
+    CaptureEvent, CaptureLimits, CaptureSummary, Child, Exit, FailOn, OutputCopy, Prepared, SpawnError, Spawner,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -17,11 +19,12 @@ pub trait Programs: Send + Sync + 'static {
 pub trait Program: Send {
     fn started_at(&self) -> Timestamp;
 
-    /// Its output, to its end. Called once.
+    /// Its output, to its end, also to `copy`. Called once.
     fn capture(
         &mut self,
         limits: CaptureLimits,
         fail_on: Option<FailOn>,
+        copy: Option<OutputCopy>,
         sink: mpsc::Sender<CaptureEvent>,
     ) -> BoxFuture<'static, CaptureSummary>;
 
@@ -47,9 +50,10 @@ impl Program for Child {
         &mut self,
         limits: CaptureLimits,
         fail_on: Option<FailOn>,
+        copy: Option<OutputCopy>,
         sink: mpsc::Sender<CaptureEvent>,
     ) -> BoxFuture<'static, CaptureSummary> {
-        belfry_exec::capture(self.take_output(), limits, fail_on, sink).boxed()
+        belfry_exec::capture(self.take_output().copied_to(copy), limits, fail_on, sink).boxed()
     }
 
     fn wait(&mut self) -> BoxFuture<'_, Exit> {

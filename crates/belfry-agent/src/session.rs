@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belfry_core::NodeId;
+use belfry_exec::Cgroups;
 use belfry_proto::session::{FromAgent, ToAgent, to_agent};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::{mpsc, watch};
@@ -16,8 +17,11 @@ use crate::directory::Directory;
 use crate::local::Journal;
 use crate::logins::Logins;
 use crate::outbox::{Item, Outbox};
+use crate::policy::PolicyFile;
 use crate::programs::Programs;
+use crate::run_logs::RunLogs;
 use crate::spool::Place;
+use crate::state::{Fifos, Saves};
 use crate::tasks::Tasks;
 use crate::trust::Trust;
 
@@ -25,10 +29,15 @@ use crate::trust::Trust;
 pub(crate) struct Node {
     pub id: NodeId,
     pub name: String,
-    pub allow_root: bool,
+    /// Who jobs without `as.user` run as, by the policy that the agent started with.
+    pub runs_as: String,
+    pub policy: PolicyFile,
+    pub cgroups: Arc<Cgroups>,
     pub clock: Arc<dyn Clock>,
     pub spool: Place,
     pub journal: Journal,
+    /// None: output goes to the servers only.
+    pub run_logs: Option<RunLogs>,
     pub programs: Arc<dyn Programs>,
     pub logins: Logins,
     pub trust: Trust,
@@ -36,6 +45,9 @@ pub(crate) struct Node {
     pub inbox: mpsc::Sender<Inbox>,
     pub servers: watch::Sender<Directory>,
     pub last_session: AtomicU64,
+    /// None in a simulation: its programs save nothing.
+    pub fifos: Option<Fifos>,
+    pub saves: Saves,
 }
 
 /// How a session went, for whoever would open the next one.
@@ -91,6 +103,10 @@ impl Node {
                 to_agent::Message::Welcome(_) => *closed = Closed::AfterWelcome,
                 to_agent::Message::Servers(servers) => {
                     self.servers.send_modify(|known| known.said(session, servers.addresses));
+                    continue;
+                }
+                to_agent::Message::StateSaved(saved) => {
+                    self.saves.answered(saved);
                     continue;
                 }
                 _ => {}

@@ -1,21 +1,31 @@
 //! How a run ended, in the words of its record. Decides from facts alone.
 
+use std::time::Duration;
+
 use belfry_core::run::{Outcome, RunState};
 use belfry_core::units::Span;
-use belfry_exec::{CaptureSummary, Exit, ExitStatus, Stream};
+use belfry_exec::{CageUsage, CaptureSummary, Exit, ExitStatus, Stream};
 use belfry_proto::session::Ended;
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
 
 use crate::key::Key;
+use crate::limits::Bounds;
 use crate::prepare::CannotStart;
 
 /// Why a run's processes ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     ByItself,
-    TimedOut { after: Span },
-    Killed { reason: String, abandoned: bool },
+    TimedOut {
+        after: Span,
+    },
+    Killed {
+        reason: String,
+        abandoned: bool,
+    },
+    /// The kernel ended one of its processes for want of memory, and the rest was ended then.
+    OutOfMemory,
 }
 
 pub(crate) struct Facts {
@@ -24,15 +34,23 @@ pub(crate) struct Facts {
     pub cause: Cause,
     pub output: CaptureSummary,
     pub kept_chunks: u32,
+    pub used: CageUsage,
+    /// It took longer than its job wants, from here on.
+    pub overdue_at_ms: Option<i64>,
 }
 
 /// What a shell ends with when it does not find a command.
 const NOT_FOUND: i32 = 127;
 
 /// `path`: where commands were looked for.
-pub(crate) fn settle(key: Key, facts: &Facts, path: &str) -> Ended {
-    let Facts { started_at, exit, cause, output, kept_chunks } = facts;
+pub(crate) fn settle(key: Key, facts: &Facts, path: &str, bounds: &Bounds) -> Ended {
+    let Facts { started_at, exit, cause, output, kept_chunks, used, overdue_at_ms } = facts;
     let (outcome, mut reason) = verdict(exit.status, cause, output);
+    if outcome == Outcome::Failed
+        && let Some(limit) = limit_met(exit.status, used, bounds)
+    {
+        reason = format!("{limit} ({reason})");
+    }
     if outcome == Outcome::Failed && exit.status == ExitStatus::Code(NOT_FOUND) {
         reason = format!("{reason}: a command was not found; PATH was {path}");
     }
@@ -49,15 +67,44 @@ pub(crate) fn settle(key: Key, facts: &Facts, path: &str) -> Ended {
         ended_at_ms: exit.ended_at.as_millisecond().max(started_at.as_millisecond()),
         exit_code,
         signal,
-        cpu_ms: u64::try_from((exit.cpu_user + exit.cpu_system).as_millis()).unwrap_or(u64::MAX),
-        max_rss_bytes: exit.max_rss_bytes,
+        cpu_ms: used.cpu_us.map_or_else(|| milliseconds(exit.cpu_user + exit.cpu_system), |us| us / 1000),
+        // Of the whole tree where it was counted, else of its largest process.
+        max_rss_bytes: used.memory_peak_bytes.unwrap_or(exit.max_rss_bytes),
         left_behind: exit.left_behind,
         output_bytes: output.stdout_bytes + output.stderr_bytes,
         dropped_bytes: output.dropped_bytes,
         chunks: *kept_chunks,
         abandoned: matches!(cause, Cause::Killed { abandoned: true, .. }),
         local: None,
+        held: bounds.held.bits(),
+        saves: None,
+        script: String::new(),
+        overdue_at_ms: *overdue_at_ms,
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The limit that the end is owed to, as far as it can be known. A shell passes on the signal that ended its command as 128 and more.
+fn limit_met(status: ExitStatus, used: &CageUsage, bounds: &Bounds) -> Option<String> {
+    if used.memory_kills > 0 {
+        let limit = bounds.memory.map(|limit| format!(" of {limit}")).unwrap_or_default();
+        return Some(format!("memory: its processes together used up limits.memory{limit} and were ended"));
+    }
+    let ended_by = |signal: Signal| match status {
+        ExitStatus::Signal(number) => number == signal as i32,
+        ExitStatus::Code(code) => code == 128 + signal as i32,
+        ExitStatus::Lost => false,
+    };
+    if bounds.held.cpu_time.is_some() && ended_by(Signal::SIGXCPU) {
+        return Some("cpu_time: a process used up limits.cpu_time".to_owned());
+    }
+    if bounds.held.file_size.is_some() && ended_by(Signal::SIGXFSZ) {
+        return Some("file_size: a file would have become larger than limits.file_size".to_owned());
+    }
+    None
 }
 
 pub(crate) fn settle_unstarted(key: Key, why: CannotStart, now_ms: i64) -> Ended {
@@ -76,6 +123,7 @@ fn verdict(status: ExitStatus, cause: &Cause, output: &CaptureSummary) -> (Outco
     match (cause, status) {
         (Cause::TimedOut { after }, _) => (Outcome::TimedOut, format!("ran longer than {after}")),
         (Cause::Killed { reason, .. }, _) => (Outcome::Killed, reason.clone()),
+        (Cause::OutOfMemory, _) => (Outcome::Failed, "ended by the kernel and the agent".to_owned()),
         (Cause::ByItself, ExitStatus::Code(0)) => match &output.failed_on {
             None => (Outcome::Succeeded, String::new()),
             Some(found) => {

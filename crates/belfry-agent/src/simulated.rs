@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use belfry_core::policy::Policy;
 use belfry_core::{Incarnation, NodeId};
 use belfry_exec::current_user;
 use tokio::sync::{mpsc, watch};
@@ -17,6 +18,7 @@ use crate::desk::{Desk, NodeFacts};
 use crate::desk_loop::INBOX_MAX;
 use crate::local::{Journal, Local};
 use crate::logins::Logins;
+use crate::policy::PolicyFile;
 use crate::session::Node;
 use crate::spool::{MemorySpool, Place};
 use crate::tasks::Tasks;
@@ -43,7 +45,10 @@ const QUIT_TIME: Duration = Duration::from_secs(5);
 impl Agent {
     pub fn start_simulated(machine: Machine) -> Result<Agent, AgentError> {
         let Machine { node: id, name, slots, clock, disk, journal, programs, incarnations, spawn } = machine;
-        let logins = Logins::new(current_user(), "nobody", true).map_err(|cause| AgentError::DefaultUser { cause })?;
+        let policy = Policy { allow_root: Some(true), ..Policy::default() };
+        let policy = PolicyFile::open(None, policy).map_err(AgentError::Policy)?;
+        let logins = Logins::new(current_user());
+        let runs_as = logins.own().login.user.clone();
         let (sender, inbox) = mpsc::channel(INBOX_MAX);
         let spool = MemorySpool::open(disk);
         let facts = NodeFacts {
@@ -51,7 +56,7 @@ impl Agent {
             name: name.clone(),
             labels: BTreeMap::new(),
             slots,
-            runs_as: logins.default().login.user.clone(),
+            runs_as: runs_as.clone(),
             credential: String::new(),
         };
         let trust = Trust::default();
@@ -64,10 +69,13 @@ impl Agent {
         let node = Arc::new(Node {
             id,
             name,
-            allow_root: true,
+            runs_as,
+            policy,
+            cgroups: Arc::default(),
             clock,
             spool: Place::Memory(spool),
             journal,
+            run_logs: None,
             programs,
             logins,
             trust,
@@ -75,6 +83,8 @@ impl Agent {
             inbox: sender,
             servers: watch::Sender::default(),
             last_session: AtomicU64::new(0),
+            fifos: None,
+            saves: Default::default(),
         });
         let writer = Arc::clone(&node);
         // Fate: ends with the agent; what it has not written by then is lost.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use belfry_exec::{Deadline, LastMoments};
+
 use crate::desk::SessionId;
 
 /// Clones are the same trust: the desk renews it, whoever starts work asks it.
@@ -13,15 +15,34 @@ use crate::desk::SessionId;
 pub(crate) struct Trust {
     /// Boottime in ns; 0: never.
     until_ns: Arc<AtomicU64>,
+    /// What the shims of exclusive runs hold to; none in a simulation, which has no shims.
+    deadline: Option<Deadline>,
 }
 
 impl Trust {
-    fn renew(&self, until: Duration) {
+    pub(crate) fn with(deadline: Deadline) -> Trust {
+        Trust { deadline: Some(deadline), ..Trust::default() }
+    }
+
+    fn renew(&self, until: Duration, last_moments: LastMoments) {
         self.until_ns.fetch_max(until.as_nanos() as u64, Ordering::Relaxed);
+        if let Some(deadline) = &self.deadline {
+            deadline.put_off(last_moments);
+        }
     }
 
     fn end(&self) {
         self.until_ns.store(0, Ordering::Relaxed);
+        if let Some(deadline) = &self.deadline {
+            deadline.is_over();
+        }
+    }
+
+    /// The desk asks what is exclusive to end, so that no shim does.
+    pub(crate) fn asks_to_end(&self) {
+        if let Some(deadline) = &self.deadline {
+            deadline.asked();
+        }
     }
 
     pub(crate) fn was_given(&self) -> bool {
@@ -32,14 +53,6 @@ impl Trust {
     pub(crate) fn may_start(&self, boottime: Duration) -> bool {
         boottime <= Duration::from_nanos(self.until_ns.load(Ordering::Relaxed))
     }
-}
-
-/// When exclusive work ends because contact is lost: asked to at `term`, and gone at `kill`, well before anybody else may
-/// start it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LastMoments {
-    pub term: Duration,
-    pub kill: Duration,
 }
 
 /// The heartbeats of this node: when the next one is due, and which were sent when.
@@ -122,8 +135,9 @@ impl Heartbeats {
             return Answer::Refused;
         }
         let from = if belfry_core::planted::is("trust_from_reply") { now } else { sent.t_send };
-        self.trust.renew(trusted_until(from, sent.ttl));
-        self.last_moments = Some(last_moments(from, sent.ttl));
+        let last_moments = last_moments(from, sent.ttl);
+        self.trust.renew(trusted_until(from, sent.ttl), last_moments);
+        self.last_moments = Some(last_moments);
         self.pending.drain(..=place);
         Answer::Renewed
     }
@@ -142,10 +156,10 @@ fn trusted_until(t_send: Duration, ttl: Duration) -> Duration {
     t_send + ttl / 2
 }
 
-/// Nobody holds this node dead before a whole TTL has passed since the send. The last fifth is for clocks whose rates differ, and
-/// for the kernel to let go.
+/// When exclusive work ends because contact is lost. Nobody holds this node dead before a whole TTL has passed since the send. The
+/// last fifth is for clocks whose rates differ, and for the kernel to let go.
 fn last_moments(t_send: Duration, ttl: Duration) -> LastMoments {
-    LastMoments { term: t_send + ttl * 6 / 10, kill: t_send + ttl * 8 / 10 }
+    LastMoments { ask: t_send + ttl * 6 / 10, kill: t_send + ttl * 8 / 10 }
 }
 
 #[cfg(test)]
@@ -169,7 +183,7 @@ mod tests {
         assert_eq!(beats.answered(first, true, at(200)), Answer::Renewed);
         assert!(trust.may_start(at(105)));
         assert!(!trust.may_start(at(106)), "the second one was not acknowledged");
-        assert_eq!(beats.last_moments(), Some(LastMoments { term: at(106), kill: at(108) }));
+        assert_eq!(beats.last_moments(), Some(LastMoments { ask: at(106), kill: at(108) }));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Whether the store answers those who ask for people, and whose a credential is while it does not. One caller at a time finds out
-//! whether it is back; the others are told at once that it is away.
+//! Whether the store answers those who ask for people, and whose a credential is while it does not. Once it is known to be away all are
+//! told so at once; whether it is back one task of the server finds out, so that no request waits for it twice.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -7,22 +7,23 @@ use std::time::Duration;
 use belfry_core::Timestamp;
 use belfry_core::role::Grants;
 use belfry_store::{Callers, Contact, SecretHash, StoreFailure, TokenOwner};
-use tokio::time::Instant;
+use tokio::sync::Notify;
 
 use crate::auth::common_grants;
 use crate::state::ApiState;
 
 #[derive(Debug, Default)]
 pub(crate) struct StoreContact {
-    lost: Mutex<Option<Lost>>,
+    /// Why, while it is away.
+    lost: Mutex<Option<String>>,
+    /// It has just been found away.
+    noticed: Notify,
     callers: RwLock<Arc<Callers>>,
 }
 
+/// Of the one who finds out whether it is back, and so asks all the same.
 #[derive(Debug)]
-struct Lost {
-    why: String,
-    ask_again_at: Instant,
-}
+pub(crate) struct Finder(pub(crate) Arc<StoreContact>);
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// So old may be what is known of credentials when the store goes away: one that was revoked before that is good no longer.
@@ -52,31 +53,25 @@ impl StoreContact {
         self.callers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Lost>> {
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Contact for StoreContact {
     fn is_lost(&self) -> Option<String> {
-        let mut lost = self.lock();
-        let known = lost.as_mut()?;
-        let now = Instant::now();
-        if now < known.ask_again_at {
-            return Some(known.why.clone());
-        }
-        known.ask_again_at = now + ASK_AGAIN_AFTER;
-        None
+        self.lock().clone()
     }
 
     fn lost(&self, why: &StoreFailure) {
-        let ask_again_at = Instant::now() + ASK_AGAIN_AFTER;
         // Without what the layers before it have said already.
         let why = match why {
             StoreFailure::Away(why) => why.clone(),
             other => other.to_string(),
         };
-        *self.lock() = Some(Lost { why, ask_again_at });
+        if self.lock().replace(why).is_none() {
+            self.noticed.notify_one();
+        }
     }
 
     fn found(&self) {
@@ -84,17 +79,36 @@ impl Contact for StoreContact {
     }
 }
 
+impl Contact for Finder {
+    fn is_lost(&self) -> Option<String> {
+        None
+    }
+
+    fn lost(&self, why: &StoreFailure) {
+        self.0.lost(why);
+    }
+
+    fn found(&self) {
+        self.0.found();
+    }
+}
+
 impl ApiState {
-    /// Learns whose the credentials are. Never ends.
+    /// Learns whose the credentials are, and whether a store that was away is back. Never ends.
     pub async fn keep_contact(self) {
         loop {
             self.look().await;
-            tokio::time::sleep(LOOK_EVERY).await;
+            if self.contact.is_lost().is_some() {
+                tokio::time::sleep(ASK_AGAIN_AFTER).await;
+            } else {
+                // Not an error: it is time to look when nobody has noticed anything.
+                let _ = tokio::time::timeout(LOOK_EVERY, self.contact.noticed.notified()).await;
+            }
         }
     }
 
     pub async fn look(&self) {
-        match self.store.callers(self.now()).await {
+        match self.finder.callers(self.now()).await {
             Ok(callers) => {
                 self.contact.knows(callers);
                 self.control.store_answers();

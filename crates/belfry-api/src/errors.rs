@@ -167,6 +167,11 @@ impl From<StoreError> for ApiError {
                 "last_admin",
                 "at least one enabled user must stay admin everywhere; make another one first",
             ),
+            StoreError::InUse { by } => Self::new(
+                StatusCode::CONFLICT,
+                "in_use",
+                format!("it is used by {}; change or remove these first", by.join(", ")),
+            ),
             _ if error.outcome_unknown() => Self::away(
                 "outcome_unknown",
                 "the store did not answer in time; the change may have happened: look before you repeat it",
@@ -189,10 +194,17 @@ impl From<ControlError> for ApiError {
                 let refusal = Self::away("no_owner", error.to_string());
                 Self { elsewhere: Some(Elsewhere::Owner(shard)), ..refusal }
             }
-            ControlError::WhichNode => Self::invalid("node", error.to_string()),
+            ControlError::WhichNode | ControlError::CannotMoveThere => Self::invalid("node", error.to_string()),
+            ControlError::IsService | ControlError::NotAService => Self::invalid("action", error.to_string()),
+            ControlError::NotRunning => Self::away("not_running", error.to_string()),
+            ControlError::NowhereToMove => Self::new(StatusCode::CONFLICT, "nowhere_to_move", error.to_string()),
+            ControlError::NotKept(why) => Self::invalid("values", why),
+            ControlError::StateChanged(version) => Self::stale_revision(version.0),
             ControlError::NoHome => Self::away("no_home", error.to_string()),
             ControlError::NodeAway(_) => Self::away("node_away", error.to_string()),
-            ControlError::CoordinatorAway | ControlError::NoRoom => Self::away("coordinator_away", error.to_string()),
+            ControlError::CoordinatorAway | ControlError::NoRoom | ControlError::NoRoomForState => {
+                Self::away("coordinator_away", error.to_string())
+            }
             ControlError::StoreAway(cause) => cause.into(),
             ControlError::TooMuchUnrecorded => Self::away("store_away", error.to_string()),
             ControlError::Stopping => {

@@ -19,7 +19,7 @@ pub(crate) const FORWARDED_BY: HeaderName = HeaderName::from_static("belfry-forw
 /// Paths whose answer may be another server's alone: of runs, explanations, and these of jobs. They have small bodies or none.
 const OF_RUNS: &str = "/api/v1/runs/";
 const EXPLANATIONS: &str = "/api/v1/explain";
-const OF_JOBS: [&str; 2] = ["/run", "/kill"];
+const OF_JOBS: [&str; 4] = ["/run", "/kill", "/move", "/state"];
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two pieces of an answer; streams send something every 15 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -81,15 +81,7 @@ async fn ask(
     body: Bytes,
 ) -> Result<Response, reqwest::Error> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut headers = headers.clone();
-    // Not the host: a page's origin is compared with it.
-    for of_this_connection in [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
-        headers.remove(of_this_connection);
-    }
-    let server = state.control.cluster().server.to_string();
-    headers.insert(FORWARDED_BY, HeaderValue::try_from(server).unwrap_or(HeaderValue::from_static("server")));
-    let request = state.peers.request(method.clone(), format!("{owner}{path}")).headers(headers).body(body);
-    let answer = request.send().await?;
+    let answer = to_server(state, owner, method, path, headers).body(body).send().await?;
     let (status, mut headers) = (answer.status(), answer.headers().clone());
     headers.remove(header::CONNECTION);
     headers.remove(header::TRANSFER_ENCODING);
@@ -98,6 +90,24 @@ async fn ask(
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// The request of a caller, passed on.
+pub(crate) fn to_server(
+    state: &ApiState,
+    server: &str,
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+) -> reqwest::RequestBuilder {
+    let mut headers = headers.clone();
+    // Not the host: a page's origin is compared with it.
+    for of_this_connection in [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
+        headers.remove(of_this_connection);
+    }
+    let by = state.control.cluster().server.to_string();
+    headers.insert(FORWARDED_BY, HeaderValue::try_from(by).unwrap_or(HeaderValue::from_static("server")));
+    state.peers.request(method.clone(), format!("{server}{path}")).headers(headers)
 }
 
 /// `ca`: trusted beside the system's.

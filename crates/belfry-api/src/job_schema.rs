@@ -114,22 +114,22 @@ pub fn schema() -> Value {
             })),
             "action": action(),
             "as": object("Who and where the process is", &[], json!({
-                "user": text("Its user"),
-                "group": text("Its group"),
+                "user": text("Its user; else the agent's own, or its default user if that is root"),
+                "group": text("One of its user's groups, or one that the machine's policy allows"),
                 "directory": text("Its working directory, absolute"),
                 "env": map("Its environment, beside PATH, HOME, USER, SHELL, LANG and BELFRY_*"),
                 "umask": text("Octal, such as \"027\""),
             })),
-            "limits": object("What the process may use", &[], json!({
-                "memory": size("Memory"),
-                "cpus": number("Processors"),
-                "processes": count("Processes"),
-                "open_files": count("Open files"),
-                "cpu_time": duration("Processor time"),
-                "file_size": size("Size of a file"),
+            "limits": object("What a run may use; the run's `limits_held` says what held it", &[], json!({
+                "memory": size("Memory of all its processes together"),
+                "cpus": number("Processors of all its processes together"),
+                "processes": count("Processes at once"),
+                "open_files": count("Open files of each process"),
+                "cpu_time": duration("Processor time of each process"),
+                "file_size": size("Size of each file that it writes"),
             })),
-            "signature": object("A file that must be as it was", &["file"], json!({
-                "file": text("Its path"), "sha256": text("Its SHA-256"), "md5": text("Its MD5"),
+            "signature": object("What `exec` executes must have this digest, or the run is skipped", &["file"], json!({
+                "file": text("Its path, the first of argv"), "sha256": text("64 hexadecimal digits"), "md5": text("32 hexadecimal digits"),
             })),
             "timeout": object("How long a run may take", &["after"], json!({
                 "after": duration("From its start"),
@@ -153,10 +153,10 @@ pub fn schema() -> Value {
             "retention": object("How long its records are kept", &[], json!({
                 "age": duration("Of a record"), "runs": count("The newest so many"),
             })),
-            "webhook": object("Who is called about it", &["url"], json!({
-                "url": text("Called with POST"),
-                "on": words("States of runs"),
-                "format": one_of(&["json", "form"], "Of the body"),
+            "webhook": object("Who is told what becomes of its runs", &["url"], json!({
+                "url": text("Called with POST; http:// or https://, without a user"),
+                "on": words("Ends of runs; succeeded, failed, timed_out, killed and lost when left out"),
+                "format": one_of(&["json", "form"], "Of the body; form has task_id, job_id, job_name, task_status and msg"),
             })),
             "notify": words("Channels that are told"),
             "expect": object("What must happen, else someone is told", &[], json!({
@@ -186,10 +186,12 @@ fn action() -> Value {
         (
             "script",
             object(
-                "A stored or inline script",
+                "A stored or inline script, executed from memory",
                 &[],
                 json!({
-                    "name": text("Of a stored one"), "body": text("Of an inline one"), "interpreter": text("What runs it"),
+                    "name": text("Of one that is stored in the job's namespace; its newest version is executed. Not with `run_on: each` or `home`"),
+                    "body": text("Instead of a name: the text itself, up to 64 KiB"),
+                    "interpreter": text("What runs it; else what its first line (`#!`) names, else /bin/bash"),
                 }),
             ),
         ),
@@ -237,7 +239,7 @@ fn action() -> Value {
         ),
     ];
     let one: Vec<Value> = kinds.into_iter().map(|(kind, inner)| object("", &[kind], json!({ kind: inner }))).collect();
-    json!({ "description": "What a run does: exactly one kind. `shell` and `exec` are supported now.", "oneOf": one })
+    json!({ "description": "What a run does: exactly one kind. `shell`, `exec` and `script` are supported now.", "oneOf": one })
 }
 
 #[cfg(test)]

@@ -15,14 +15,17 @@ use crate::errors::{ApiError, panicked};
 use crate::forward::forward;
 use crate::openapi;
 use crate::routes::{
-    apply, audit, cluster, events, explain, fires, health, job_actions, jobs, nodes, output, placeholder, revisions,
-    runs, session, stream, tokens, users,
+    apply, audit, cluster, console, deliveries, events, explain, fires, forecast, health, job_actions, jobs,
+    namespaces, nodes, output, overview, revisions, runs, scripts, services, session, state, stream, timeline, tokens,
+    users, wrapped,
 };
 use crate::state::ApiState;
 
 pub(crate) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
-        .routes(routes!(placeholder::page))
+        .routes(routes!(console::page))
+        .routes(routes!(console::asset))
+        .routes(routes!(console::icon))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))
@@ -36,24 +39,36 @@ pub(crate) fn routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(jobs::get_job, jobs::replace_job, jobs::patch_job, jobs::remove_job))
         .routes(routes!(revisions::list_revisions))
         .routes(routes!(fires::list_fires))
+        .routes(routes!(state::get_state, state::set_state))
         .routes(routes!(job_actions::run_job))
         .routes(routes!(job_actions::pause_job))
         .routes(routes!(job_actions::resume_job))
         .routes(routes!(job_actions::kill_job))
+        .routes(routes!(services::move_service))
+        .routes(routes!(namespaces::list_namespaces))
+        .routes(routes!(services::list_services))
         .routes(routes!(fires::preview))
         .routes(routes!(explain::explain))
+        .routes(routes!(scripts::list_scripts))
+        .routes(routes!(scripts::get_script, scripts::put_script, scripts::remove_script))
+        .routes(routes!(scripts::list_versions))
         .routes(routes!(runs::list_runs, runs::forget_runs))
         .routes(routes!(runs::get_run))
+        .routes(routes!(deliveries::list_deliveries))
         .routes(routes!(output::get_output))
         .routes(routes!(stream::stream_run))
         .routes(routes!(runs::kill_run))
         .routes(routes!(runs::rerun))
+        .routes(routes!(wrapped::put_output))
         .routes(routes!(events::events))
-        .routes(routes!(cluster::get_overview))
+        .routes(routes!(overview::get_overview))
+        .routes(routes!(forecast::get_forecast))
+        .routes(routes!(timeline::get_timeline))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(nodes::create_join_token))
         .routes(routes!(nodes::get_node, nodes::patch_node, nodes::remove_node))
         .routes(routes!(cluster::get_cluster))
+        .routes(routes!(deliveries::get_secret, deliveries::rotate_secret))
         .routes(routes!(audit::list_audit))
         .routes(routes!(users::list_users, users::create_user))
         .routes(routes!(users::get_user, users::patch_user, users::remove_user))

@@ -10,7 +10,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
 use crate::auth::{LoginThrottle, Passwords};
-use crate::contact::StoreContact;
+use crate::contact::{Finder, StoreContact};
+use crate::plans::Plans;
 
 /// Time comes in as a value: tests bring their own.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -62,6 +63,8 @@ impl Default for ApiSettings {
 pub struct ApiState {
     /// Answers within seconds, or that it is away.
     pub store: Store,
+    /// Asks it also while it is known to be away.
+    pub(crate) finder: Store,
     pub(crate) contact: Arc<StoreContact>,
     pub control: Control,
     pub settings: Arc<ApiSettings>,
@@ -70,6 +73,7 @@ pub struct ApiState {
     pub(crate) passwords: Passwords,
     pub(crate) throttle: Arc<LoginThrottle>,
     pub(crate) streams: Arc<Semaphore>,
+    pub(crate) plans: Arc<Plans>,
     /// For asking other servers.
     pub(crate) peers: reqwest::Client,
 }
@@ -80,6 +84,7 @@ impl ApiState {
         contact.knows(settings.callers.clone());
         Self {
             store: store.impatient(contact.clone()),
+            finder: store.impatient(Arc::new(Finder(contact.clone()))),
             contact,
             control,
             clock,
@@ -87,6 +92,7 @@ impl ApiState {
             passwords: Passwords::default(),
             throttle: Arc::default(),
             streams: Arc::new(Semaphore::new(settings.streams_max)),
+            plans: Arc::default(),
             peers: crate::forward::client(settings.peers_ca.as_deref()),
             settings: Arc::new(settings),
         }

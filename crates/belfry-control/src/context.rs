@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use belfry_coord::{Clock, Coordinator, Write};
 use belfry_core::id::SHARD_COUNT;
+use belfry_core::job::Timeout;
 use belfry_core::run::Run;
 use belfry_core::{RunId, ServerId, ShardId, Timestamp};
 use belfry_store::Store;
@@ -22,9 +23,11 @@ use crate::live::Live;
 use crate::nodes::Nodes;
 use crate::peers::Peers;
 use crate::recorder::Recorder;
+use crate::scripts::Scripts;
 use crate::shard::ShardMessage;
 use crate::tasks::Tasks;
 use crate::view::{Health, ShardView};
+use crate::webhooks::Post;
 
 /// Few knobs; each has a safe default.
 #[derive(Clone, Debug)]
@@ -47,6 +50,10 @@ pub struct ControlConfig {
     pub snapshot: Option<PathBuf>,
     /// Runs and attempts that wait in memory for the store; beyond it no fire is claimed. Default 200,000.
     pub unrecorded_runs_max: usize,
+    /// For jobs that have no `timeout`, except services. Default: none.
+    pub default_timeout: Option<Timeout>,
+    /// Who carries what webhooks are told. Default: nobody, and nothing is delivered.
+    pub post: Option<Arc<dyn Post>>,
 }
 
 impl Default for ControlConfig {
@@ -61,6 +68,8 @@ impl Default for ControlConfig {
             unrecorded_output_bytes_max: 64 << 20,
             unrecorded_runs_max: 200_000,
             snapshot: None,
+            default_timeout: None,
+            post: None,
         }
     }
 }
@@ -90,6 +99,7 @@ pub struct Context {
     pub open: OpenRuns,
     pub shards: Shards,
     pub homes: Homes,
+    pub scripts: Scripts,
     pub tasks: Tasks,
     pub late_results: Arc<Semaphore>,
     pub wall: WallClock,
@@ -98,12 +108,16 @@ pub struct Context {
     pub store_health: HealthMark,
     /// Runs that a shard may have open at the same time.
     pub open_per_shard_max: AtomicUsize,
+    /// Saved state of a shard's jobs, beyond which nothing more is saved.
+    pub state_bytes_per_shard_max: AtomicUsize,
     /// Set once: nothing new is claimed any more.
     pub stopping: AtomicBool,
 }
 
 /// What an open run takes in a coordinator, with some of what it was before.
 const OPEN_RUN_BYTES: u64 = 1024;
+/// Of a coordinator that has no bound of its own: it is in the memory of a shard's owner as well.
+pub const STATE_BYTES_PER_SHARD_MAX: usize = 32 << 20;
 
 impl Context {
     pub fn now(&self) -> Timestamp {
@@ -155,12 +169,15 @@ impl Context {
         !wall.doubted
     }
 
-    /// Open runs take at most half of what the coordinator has room for, all shards together: one that is full lets nobody fire.
+    /// Open runs take at most half of what the coordinator has room for, all shards together, and saved state an eighth: one that is full
+    /// lets nobody fire.
     pub async fn learn_room(&self) {
         match self.coordinator.room_bytes().await {
             Ok(Some(bytes)) => {
                 let runs = bytes / 2 / OPEN_RUN_BYTES / u64::from(SHARD_COUNT);
                 self.open_per_shard_max.store(usize::try_from(runs.max(1)).unwrap_or(usize::MAX), Ordering::Relaxed);
+                let state = usize::try_from(bytes / 8 / u64::from(SHARD_COUNT)).unwrap_or(usize::MAX);
+                self.state_bytes_per_shard_max.store(state.min(STATE_BYTES_PER_SHARD_MAX), Ordering::Relaxed);
             }
             Ok(None) => {}
             Err(cause) => self.coordinator_health.away(self.now(), &cause),

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use belfry_coord::{Clock, Coordinator, Pulse, PulseError, keys};
+use belfry_core::job::Timeout;
 use belfry_core::run::{Run, RunState};
-use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId, Timestamp};
+use belfry_core::state::Values;
+use belfry_core::{JobId, NodeId, RunId, ServerId, ShardId, Timestamp, Version};
 use belfry_proto::session::{Farewell, FromAgent, Kill, RunKey, ToAgent};
-use belfry_store::{JobRef, NodeRecord, RunFilter, SecretHash, Store, StoreError};
+use belfry_store::{JobRef, NodeRecord, RunFilter, Script, SecretHash, Store, StoreError};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::context::{Context, ControlConfig, HealthMark, OpenRuns, Shards, WallClock};
+use crate::context::{Context, ControlConfig, HealthMark, OpenRuns, STATE_BYTES_PER_SHARD_MAX, Shards, WallClock};
 use crate::error::ControlError;
 use crate::feed::{self, Feed};
 use crate::gateway::{self, Door, Sessions};
@@ -26,8 +28,8 @@ use crate::seats::Seats;
 use crate::shard::ShardMessage;
 use crate::snapshot::Snapshot;
 use crate::tasks::Tasks;
-use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook, Unrecorded};
-use crate::{grpc, heartbeats, homes, leader, meta};
+use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook, SavedView, Unrecorded};
+use crate::{grpc, heartbeats, homes, leader, meta, scripts, webhooks, wrapped};
 
 const WARNING_PATIENCE: Duration = Duration::from_secs(2);
 /// Of one job that nodes fired by themselves, in one request.
@@ -68,6 +70,7 @@ struct Known {
     cluster: String,
     nodes: Vec<NodeRecord>,
     credentials: Vec<(NodeId, SecretHash)>,
+    scripts: Vec<Script>,
     /// It is from the snapshot; why, for people.
     without_store: Option<String>,
 }
@@ -80,6 +83,8 @@ impl Known {
                 cluster: store.setting_or(meta::CLUSTER_SETTING, &server.to_string(), now).await?,
                 nodes: store.list_nodes().await?,
                 credentials: store.list_credentials().await?,
+                // Brought when a job needs them.
+                scripts: Vec::new(),
                 without_store: None,
             })
         };
@@ -100,7 +105,7 @@ impl Known {
             snapshot.taken_at
         );
         let credentials = snapshot.credentials();
-        Ok(Self { cluster, nodes: snapshot.nodes, credentials, without_store: Some(why) })
+        Ok(Self { cluster, nodes: snapshot.nodes, credentials, scripts: snapshot.scripts, without_store: Some(why) })
     }
 }
 
@@ -146,6 +151,7 @@ impl Control {
             open: OpenRuns::default(),
             shards: Shards::default(),
             homes: Default::default(),
+            scripts: Default::default(),
             tasks,
             late_results: Arc::new(Semaphore::new(gateway::LATE_RESULTS_MAX)),
             wall: WallClock::new(&*clock),
@@ -153,12 +159,14 @@ impl Control {
             coordinator_health: HealthMark::new("coordinator"),
             store_health: HealthMark::new("store"),
             open_per_shard_max: AtomicUsize::new(usize::MAX),
+            state_bytes_per_shard_max: AtomicUsize::new(STATE_BYTES_PER_SHARD_MAX),
             stopping: AtomicBool::new(false),
             store,
             clock,
         });
         context.nodes.known(known.nodes);
         context.credentials.are(known.credentials);
+        context.scripts.are(known.scripts, None);
         if let Some(why) = known.without_store {
             tracing::error!("{why}");
             context.store_health.away(context.now(), why);
@@ -187,6 +195,10 @@ impl Control {
         spawn("heartbeats of agents", Box::pin(async move { heartbeats::carry_all(&shared).await }));
         spawn("homes", Box::pin(homes::follow(context.clone())));
         spawn("chores", Box::pin(leader::chores(context.clone())));
+        spawn("wrapped commands", Box::pin(wrapped::look_after(context.clone())));
+        if let Some(post) = context.config.post.clone() {
+            spawn("webhooks", Box::pin(webhooks::deliver(context.clone(), post)));
+        }
         let feed = Feed::start(context.clone());
         let seats = Seats::new(context.clone(), feed.clone());
         spawn(
@@ -228,6 +240,16 @@ impl Control {
 
     pub fn now(&self) -> Timestamp {
         self.context.now()
+    }
+
+    /// For jobs that have none of their own.
+    pub fn default_timeout(&self) -> Option<Timeout> {
+        self.context.config.default_timeout
+    }
+
+    /// Beyond it a clock is off.
+    pub fn max_clock_skew(&self) -> Duration {
+        self.context.config.max_clock_skew
     }
 
     pub fn live(&self) -> &Live {
@@ -290,6 +312,16 @@ impl Control {
         asked.ok()?.ok().flatten()
     }
 
+    /// The run of a wrapped command that has ended and that no server has recorded yet.
+    pub async fn unrecorded_wrapped(
+        &self,
+        name: &str,
+        instance: &str,
+        claimed_at: Timestamp,
+    ) -> Result<Option<Run>, ControlError> {
+        wrapped::not_yet_copied(&self.context, name, instance, claimed_at).await
+    }
+
     /// After the store took an edit of jobs: the shards of this server know it when this answers, other servers hear of it.
     pub async fn jobs_changed(&self) {
         self.feed.changes().await;
@@ -300,6 +332,12 @@ impl Control {
     pub async fn nodes_changed(&self) {
         feed::bring_nodes(&self.context).await;
         self.context.announce(keys::CHANGED_NODES).await;
+    }
+
+    /// After the store took a change of a script: this server knows it when this answers, other servers hear of it.
+    pub async fn scripts_changed(&self) {
+        scripts::bring(&self.context).await;
+        self.context.announce(keys::CHANGED_SCRIPTS).await;
     }
 
     /// The run as soon as it is claimed for good, or decided against.
@@ -334,6 +372,36 @@ impl Control {
         }
     }
 
+    /// What a job keeps from run to run.
+    pub async fn state(&self, job: JobId) -> Result<SavedView, ControlError> {
+        let ask = || self.ask(job.shard(), |reply| ShardMessage::ShowState(job, reply));
+        match ask().await {
+            // It may have been saved a moment ago through another server.
+            Err(ControlError::NoSuchJob(_)) => {
+                self.feed.changes().await;
+                ask().await
+            }
+            known => known,
+        }
+    }
+
+    /// Sets all of it by hand; `expected`: only if it is at this version. Answers when it is in the coordinator.
+    pub async fn set_state(
+        &self,
+        job: JobId,
+        values: Values,
+        expected: Option<Version>,
+    ) -> Result<SavedView, ControlError> {
+        let ask = |values: Values| self.ask(job.shard(), |reply| ShardMessage::SetState(job, values, expected, reply));
+        match ask(values.clone()).await {
+            Err(ControlError::NoSuchJob(_)) => {
+                self.feed.changes().await;
+                ask(values).await
+            }
+            set => set,
+        }
+    }
+
     pub async fn kill_run(&self, run: RunId, by: &str) -> Result<KillAnswer, ControlError> {
         if let Some(open) = self.context.open.get(run) {
             return self.ask(open.job.shard(), |reply| ShardMessage::KillRun(run, by.to_owned(), reply)).await;
@@ -363,6 +431,11 @@ impl Control {
     }
 
     /// The runs that were told to end, or will not start.
+    /// The run that was told to end; the next one starts on another node.
+    pub async fn move_service(&self, job: JobId, to: Option<NodeId>, by: &str) -> Result<RunId, ControlError> {
+        self.ask(job.shard(), |reply| ShardMessage::MoveService(job, to, by.to_owned(), reply)).await
+    }
+
     pub async fn kill_job(&self, job: JobId, by: &str) -> Result<Vec<RunId>, ControlError> {
         let mut told = self.ask(job.shard(), |reply| ShardMessage::KillJob(job, by.to_owned(), reply)).await?;
         let open = RunState::ALL.into_iter().filter(|state| !state.is_ended()).collect();

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_coord::keys;
+use belfry_core::job::Action;
 use belfry_core::place::LastNode;
-use belfry_core::{JobId, ShardId, Timestamp};
+use belfry_core::{Job, JobId, ShardId, Timestamp};
 use belfry_store::{JobChange, RawJob, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::context::Context;
 use crate::shard::ShardMessage;
-use crate::snapshot;
+use crate::{scripts, snapshot};
 
 /// Changes that no hint told of are found after this.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -73,6 +74,9 @@ async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
             Some(Request::Load(shards, done)) => (shards, vec![done]),
             Some(Request::Changes(done)) => (Vec::new(), vec![done]),
             None => {
+                if context.scripts.are_wanted() {
+                    scripts::bring(&context).await;
+                }
                 bring_nodes(&context).await;
                 (Vec::new(), Vec::new())
             }
@@ -135,6 +139,9 @@ async fn load(context: &Context, shards: &[ShardId]) -> Result<u64, StoreError> 
             }
         })
         .await?;
+    if by_shard.values().flatten().any(|job| scripts::is_named_in(job.document.as_bytes())) {
+        scripts::want(context).await;
+    }
     for (shard, jobs) in by_shard {
         let mut last_ends: HashMap<JobId, Timestamp> = HashMap::new();
         for job in jobs.iter().filter(|job| job.document.contains("\"@after")) {
@@ -142,16 +149,20 @@ async fn load(context: &Context, shards: &[ShardId]) -> Result<u64, StoreError> 
                 last_ends.insert(job.id, end);
             }
         }
-        let sticky: Vec<JobId> =
-            jobs.iter().filter(|job| job.document.contains("\"sticky\"")).map(|job| job.id).collect();
+        let sticky: Vec<JobId> = jobs.iter().filter(|job| may_be_sticky(&job.document)).map(|job| job.id).collect();
         let last_nodes = context.store.last_nodes(&sticky).await?;
         let last_nodes =
             last_nodes.into_iter().map(|(job, (node, planned))| (job, LastNode { node, planned })).collect();
         if let Some(inbox) = context.shards.inbox(shard) {
-            let _ = inbox.send(ShardMessage::Load { jobs, last_ends, last_nodes }).await;
+            let _ = inbox.send(ShardMessage::Load { jobs, last_ends, last_nodes, all: true }).await;
         }
     }
     Ok(seq)
+}
+
+/// Also services, unless they say otherwise: see `JobDocument::effective_placement`.
+fn may_be_sticky(document: &str) -> bool {
+    document.contains("\"sticky\"") || document.contains("\"service\"")
 }
 
 /// The jobs as this server last knew them. When the last runs of `@after` jobs ended is not known: they count from now, which is late
@@ -173,13 +184,16 @@ async fn load_from_snapshot(context: &Context, shards: &[ShardId]) -> Option<u64
         tracing::warn!(%cause, "the snapshot cannot be read; the shards wait for the store");
         None
     })?;
+    if by_shard.values().flatten().any(|job| scripts::is_named_in(job.document.as_bytes())) {
+        scripts::want(context).await;
+    }
     let now = context.now();
     for (shard, jobs) in by_shard {
         let after = jobs.iter().filter(|job| job.document.contains("\"@after"));
         let last_ends = after.map(|job| (job.id, now)).collect();
         tracing::warn!(%shard, jobs = jobs.len(), "the store is away: the shard fires what the snapshot has");
         if let Some(inbox) = context.shards.inbox(shard) {
-            let _ = inbox.send(ShardMessage::Load { jobs, last_ends, last_nodes: HashMap::new() }).await;
+            let _ = inbox.send(ShardMessage::Load { jobs, last_ends, last_nodes: HashMap::new(), all: false }).await;
         }
     }
     Some(seq)
@@ -190,6 +204,10 @@ async fn bring_changes(context: &Context, seen_seq: &mut u64) -> Result<(), Stor
         let (changes, seq) = context.store.job_changes_since(*seen_seq).await?;
         if changes.is_empty() {
             return Ok(());
+        }
+        let is_script = |job: &Job| matches!(job.document.action, Action::Script(_));
+        if changes.iter().any(|change| matches!(change, JobChange::Upsert(job) if is_script(job))) {
+            scripts::want(context).await;
         }
         let mut by_shard: HashMap<ShardId, Vec<JobChange>> = HashMap::new();
         for change in changes {

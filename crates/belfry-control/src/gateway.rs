@@ -9,8 +9,9 @@ use std::time::Duration;
 use belfry_core::attempt::Attempt;
 use belfry_core::id::Slot;
 use belfry_core::run::{
-    Ended as EndedFacts, Event, Marks, Outcome, OutputFacts, Run, RunState, Trigger, Usage, Verdict,
+    Ended as EndedFacts, Event, Held, Marks, Outcome, OutputFacts, Run, RunState, Trigger, Usage, Verdict,
 };
+use belfry_core::state::Saves;
 use belfry_core::{Fence, Incarnation, NodeId, RunId, Timestamp};
 use belfry_proto::session::{self, FromAgent, Hello, ToAgent, from_agent};
 use belfry_store::{NodeRecord, OutputChunk, StoreError, Stream};
@@ -23,7 +24,8 @@ use crate::context::Context;
 use crate::heartbeats::{Beat, Registered};
 use crate::homes;
 use crate::joins::{self, NotLetIn};
-use crate::nodes::Arrival;
+use crate::machine;
+use crate::nodes::{Arrival, Said};
 use crate::shard::{NodeReport, ShardMessage};
 
 /// Orders that may wait for a slow agent; the ones beyond it are sent again by the shards.
@@ -91,15 +93,19 @@ impl Sessions {
         self.lock().values().filter_map(|sessions| sessions.last()).map(|session| session.report.clone()).collect()
     }
 
-    fn open(&self, report: Arc<NodeReport>, orders: mpsc::Sender<ToAgent>) -> (u64, CancellationToken) {
+    /// None: a later incarnation has a session here, so this one is over, however long its hello was on its way.
+    fn open(&self, report: Arc<NodeReport>, orders: mpsc::Sender<ToAgent>) -> Option<(u64, CancellationToken)> {
         let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let mut sessions = self.lock();
         let of_node = sessions.entry(report.node).or_default();
+        if of_node.iter().any(|session| session.incarnation > report.incarnation) {
+            return None;
+        }
         // What another incarnation has opened tells nothing any more.
         of_node.retain(|session| session.incarnation == report.incarnation);
         let expelled = CancellationToken::new();
         of_node.push(Session { number, incarnation: report.incarnation, orders, expelled: expelled.clone(), report });
-        (number, expelled)
+        Some((number, expelled))
     }
 
     /// A removed node has no session any more.
@@ -207,19 +213,24 @@ async fn welcome(
     orders: &mpsc::Sender<ToAgent>,
 ) -> Result<Option<(u64, CancellationToken)>, SessionRefused> {
     let ttl_ms = context.config.ttl.as_millis() as u64;
-    let Some(record) = register(context, hello, report).await? else {
+    let record = register(context, hello, report).await?;
+    let opened = record.and_then(|record| Some((record, context.sessions.open(report.clone(), orders.clone())?)));
+    let Some((record, opened)) = opened else {
         info!(node = %hello.name, "the node was held dead; it has to join as a new incarnation");
         let _ = orders.send(session::Welcome { server: context.server.to_string(), ttl_ms }.into()).await;
         return Ok(None);
     };
-    let opened = context.sessions.open(report.clone(), orders.clone());
     context.nodes.arrived(Arrival {
         record,
         incarnation: report.incarnation,
         runs_as: hello.runs_as.clone(),
         slots: hello.slots,
-        live: hello.live.unwrap_or(hello.running.len() as u32),
-        spool_full: hello.spool_full,
+        says: Said {
+            live: hello.live.unwrap_or(hello.running.len() as u32),
+            spool_full: hello.spool_full,
+            disk_low: hello.disk_low,
+            room: hello.room.map(machine::room),
+        },
         running: report.running.iter().map(|(run, _)| *run).collect(),
         at: context.now(),
     });
@@ -252,7 +263,11 @@ async fn refuse_heartbeats(
             | from_agent::Message::Ended(_)
             | from_agent::Message::Clock(_)
             | from_agent::Message::Load(_)
-            | from_agent::Message::Released(_) => {}
+            | from_agent::Message::Host(_)
+            | from_agent::Message::AskJobs(_)
+            | from_agent::Message::DisabledJobs(_)
+            | from_agent::Message::Released(_)
+            | from_agent::Message::SaveState(_) => {}
         }
     }
 }
@@ -353,15 +368,20 @@ impl Conversation<'_> {
             from_agent::Message::Taken(taken) => {
                 let refused = (!taken.refused.is_empty()).then_some(taken.refused);
                 if let Some((run, _)) = parse(taken.key.clone()) {
-                    self.context.nodes.answered(self.report.node, run, refused.is_none(), taken.live);
+                    let room = taken.room.map(machine::room);
+                    self.context.nodes.answered(self.report.node, run, refused.is_none(), taken.live, room);
                 }
-                self.to_shard(taken.key, |run, attempt| ShardMessage::Taken { run, attempt, refused }).await;
+                let from = (self.report.node, self.report.incarnation);
+                self.to_shard(taken.key, |run, attempt| ShardMessage::Taken { run, attempt, from, refused }).await;
             }
-            from_agent::Message::Started(session::Started { key, at_ms, local: Some(facts) }) => {
+            from_agent::Message::Started(session::Started { key, at_ms, local: Some(facts), overdue_at_ms }) => {
                 let event = Event::Started { at: instant(at_ms), attempt: 1 };
                 if let Some(mut run) = self.local_run(key, &facts)
                     && run.on(event).is_ok()
                 {
+                    if let Some(at) = overdue_at_ms.map(instant) {
+                        let _ = run.on(Event::Overdue { at, attempt: 1 });
+                    }
                     self.context.live.changed(&Arc::new(run.clone()));
                     self.context.recorder.run(run);
                 }
@@ -369,12 +389,20 @@ impl Conversation<'_> {
             from_agent::Message::Started(started) => {
                 let at = instant(started.at_ms);
                 let from = self.report.node;
-                self.to_shard(started.key, |run, attempt| ShardMessage::Happened {
+                self.to_shard(started.key.clone(), |run, attempt| ShardMessage::Happened {
                     run,
                     from,
                     event: Event::Started { at, attempt },
                 })
                 .await;
+                if let Some(at) = started.overdue_at_ms.map(instant) {
+                    self.to_shard(started.key, |run, attempt| ShardMessage::Happened {
+                        run,
+                        from,
+                        event: Event::Overdue { at, attempt },
+                    })
+                    .await;
+                }
             }
             from_agent::Message::Output(chunk) => self.output(chunk),
             from_agent::Message::Ended(ended) => self.ended(ended).await,
@@ -387,13 +415,44 @@ impl Conversation<'_> {
                     });
                 }
             }
+            from_agent::Message::SaveState(mut save) => {
+                let from = self.report.node;
+                // One who does not own the run says nothing: the agent asks others.
+                self.to_shard(save.key.take(), |run, attempt| ShardMessage::Saves {
+                    run,
+                    attempt,
+                    from,
+                    saves: saves(save),
+                })
+                .await;
+            }
             from_agent::Message::Clock(answer) => self.clock_answered(&answer),
             from_agent::Message::Load(load) => {
-                if self.context.nodes.told_load(self.report.node, load.live, load.spool_full) {
+                let said = Said {
+                    live: load.live,
+                    spool_full: load.spool_full,
+                    disk_low: load.disk_low,
+                    room: load.room.map(machine::room),
+                };
+                if self.context.nodes.told_load(self.report.node, said) {
                     for (_, inbox) in self.context.shards.all() {
                         let _ = inbox.send(ShardMessage::NodesChanged).await;
                     }
                 }
+            }
+            from_agent::Message::AskJobs(ask) => {
+                for (shard, inbox) in self.context.shards.all() {
+                    if ask.shard.is_none_or(|wanted| wanted == u32::from(shard.0)) {
+                        let _ = inbox.send(ShardMessage::AsksJobs(self.report.node, ask.token)).await;
+                    }
+                }
+            }
+            from_agent::Message::DisabledJobs(said) => {
+                let jobs = said.jobs.into_iter().filter_map(|job| Some((job.id.parse().ok()?, job.name)));
+                self.context.nodes.disabled(self.report.node, jobs.collect());
+            }
+            from_agent::Message::Host(said) => {
+                self.context.nodes.measured(self.report.node, machine::host(said), self.context.now());
             }
         }
     }
@@ -503,7 +562,9 @@ impl Conversation<'_> {
             marks: Marks { local: true, cut_off: facts.cut_off, may_have_run_twice: twice },
             usage: Usage::default(),
             output: OutputFacts::default(),
+            overdue_at: None,
             placement: None,
+            script: None,
         };
         run.on(Event::Dispatched {
             at: claimed_at,
@@ -527,7 +588,10 @@ impl Conversation<'_> {
             ended_facts(ended.clone(), attempt).map(Event::Ended)
         };
         match event.map(|event| run.on(event)) {
-            Some(Ok(())) => self.context.recorder.run(run),
+            Some(Ok(())) => {
+                self.context.live.changed(&Arc::new(run.clone()));
+                self.context.recorder.run(run);
+            }
             Some(Err(_)) | None => {
                 warn!(run = %id, node = %self.report.name, "a result with an unknown outcome is ignored; is the agent newer than this server?")
             }
@@ -571,7 +635,7 @@ impl Late {
     /// Of a run that is closed it corrects `lost`, or the agent only missed that it was stored. What another server owns is put where
     /// its owner finds it, who alone knows whether another attempt follows. A run that the store does not know belongs to a shard
     /// that another server owns, or will own; nothing is acknowledged then.
-    async fn ended(&self, run: RunId, ended: EndedFacts) -> Result<(), StoreError> {
+    async fn ended(&self, run: RunId, mut ended: EndedFacts) -> Result<(), StoreError> {
         let store = &self.context.store;
         let attempt = ended.attempt;
         let Some(known) = store.run(run).await? else { return Ok(()) };
@@ -585,6 +649,9 @@ impl Late {
         }
         // Read again: its owner may have given it up meanwhile. It looks for this row after that, so one of the two sees the other.
         let Some(mut known) = store.run(run).await? else { return Ok(()) };
+        if known.state == RunState::Lost && ended.saves.take().is_some() {
+            ended.not_saved(&["the run had been given up as lost before it said what to keep".to_owned()]);
+        }
         if known.state == RunState::Lost && known.on(Event::Ended(ended)).is_ok() {
             self.context.recorder.run(known);
         } else {
@@ -623,7 +690,46 @@ fn ended_facts(ended: session::Ended, attempt: u32) -> Option<EndedFacts> {
         exit_code: ended.exit_code,
         signal: ended.signal,
         abandoned: ended.abandoned,
-        usage: Usage { cpu_ms: ended.cpu_ms, max_rss_bytes: ended.max_rss_bytes, left_behind: ended.left_behind },
+        usage: Usage {
+            cpu_ms: ended.cpu_ms,
+            max_rss_bytes: ended.max_rss_bytes,
+            left_behind: ended.left_behind,
+            held: Held::from_bits(ended.held),
+        },
         output: OutputFacts { bytes: ended.output_bytes, dropped_bytes: ended.dropped_bytes },
+        saves: ended.saves.map(|save| Box::new(saves(save))),
+        script: (!ended.script.is_empty()).then_some(ended.script),
+        overdue_at: ended.overdue_at_ms.map(instant),
     })
+}
+
+fn saves(save: session::SaveState) -> Saves {
+    Saves { sequence: save.sequence, changes: save.changes.into_iter().collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(incarnation: u64) -> Arc<NodeReport> {
+        let (running, finished) = (HashSet::new(), HashSet::new());
+        let (node, name) = (NodeId::from_u128(1), "n".to_owned());
+        Arc::new(NodeReport { node, name, incarnation: Incarnation(incarnation), running, finished })
+    }
+
+    /// Registering takes its time: who registered first may be the last to open its session.
+    #[test]
+    fn an_older_incarnation_does_not_take_the_place_of_a_later_one() {
+        let sessions = Sessions::default();
+        let (orders, mut heard) = mpsc::channel(4);
+        assert!(sessions.open(report(5), orders).is_some());
+        let (late, _) = mpsc::channel(4);
+        assert!(sessions.open(report(4), late).is_none());
+        let order = || ToAgent::from(session::Farewell { reason: String::new() });
+        assert_eq!(sessions.order(NodeId::from_u128(1), Incarnation(5), order()), Sent::Yes);
+        assert!(heard.try_recv().is_ok());
+        let (next, _next) = mpsc::channel(4);
+        assert!(sessions.open(report(6), next).is_some());
+        assert_eq!(sessions.order(NodeId::from_u128(1), Incarnation(5), order()), Sent::OtherIncarnation);
+    }
 }

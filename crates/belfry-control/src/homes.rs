@@ -13,6 +13,7 @@ use std::time::Duration;
 use belfry_coord::{Commit, CoordError, Guard, Write, keys};
 use belfry_core::homes::{Dwelling, Home, Homeless, Move, plan};
 use belfry_core::job::RunOn;
+use belfry_core::room::Amounts;
 use belfry_core::{Job, JobId, NodeId, Timestamp, Version};
 use belfry_store::StoreError;
 use bytes::Bytes;
@@ -167,7 +168,12 @@ impl Assigner {
 
 fn homeless(job: &Job) -> Homeless {
     let document = &job.document;
-    Homeless { job: job.id, select: document.select.clone(), placement: document.placement }
+    Homeless {
+        job: job.id,
+        select: document.select.clone(),
+        needs: document.needs.as_ref().map(Amounts::from).unwrap_or_default(),
+        placement: document.placement,
+    }
 }
 
 /// What the next home begins with. A former one that did not let go was held dead.

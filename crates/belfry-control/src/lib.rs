@@ -12,16 +12,20 @@ mod homes;
 mod joins;
 mod leader;
 mod live;
+mod machine;
 mod meta;
 mod nodes;
 mod open_run;
 mod peers;
 mod recorder;
+mod scripts;
 mod seats;
 mod shard;
 mod snapshot;
 mod tasks;
 mod view;
+mod webhooks;
+mod wrapped;
 
 pub use context::{Addresses, ControlConfig};
 pub use control::{Control, StartError};
@@ -32,8 +36,10 @@ pub use meta::Disagreement;
 pub use snapshot::Snapshot;
 pub use tasks::{Host, Tasks};
 pub use view::{
-    ClusterView, FiredBy, Health, KillAnswer, ManualRun, NodeView, Outlook, ServerView, ShardView, Unrecorded,
+    ClusterView, FiredBy, Health, KillAnswer, ManualRun, NodeView, Outlook, SavedView, ServerView, ShardView,
+    Unrecorded,
 };
+pub use webhooks::{Letter, Post, WebhookSecrets};
 
 /// An error with its causes, each once.
 pub fn chain(error: &dyn std::error::Error) -> String {

@@ -1,12 +1,14 @@
 //! The nodes as this server sees them: who is connected, with how much work. Placement reads it and books what it chose; the lock
 //! is held for the choice alone. A node's load is what it says itself, from the orders of all servers, and what this server has
-//! ordered since.
+//! ordered since; so is what runs can have of its memory, processors and disk.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use belfry_core::place::{Asked, Candidate, Decision, place};
-use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
+use belfry_core::room::{Amounts, Host, Room};
+use belfry_core::{Incarnation, JobId, NodeId, RunId, Timestamp};
 use belfry_store::NodeRecord;
 
 use crate::open_run::Bound;
@@ -18,6 +20,8 @@ const BACKLOG_PER_NODE: u32 = 20_000;
 #[derive(Debug, Default)]
 pub struct Nodes {
     board: Mutex<Vec<Node>>,
+    /// A run was turned away for want of room since waiting runs were last told of some.
+    turned_away: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -27,8 +31,15 @@ pub struct Node {
     own_slots: u32,
     /// Runs that it has, as it said last.
     told: u32,
-    /// Booked here, and it has not said that it has them.
-    awaited: HashSet<RunId>,
+    /// What runs can have of it, as it said last.
+    told_room: Option<Room>,
+    /// Booked here, and it has not said that it has them; with what each needs.
+    awaited: HashMap<RunId, Amounts>,
+    awaited_needs: Amounts,
+    /// The machine as it was measured last, and when that was heard.
+    host: Option<(Host, Timestamp)>,
+    /// Jobs that are switched off there by its local API, with their names.
+    disabled: BTreeMap<JobId, String>,
     pub version: String,
     pub runs_as: String,
     pub connected_since: Option<Timestamp>,
@@ -43,11 +54,20 @@ pub struct Arrival {
     pub incarnation: Incarnation,
     pub runs_as: String,
     pub slots: u32,
-    /// Runs that it has, and which of them are of this incarnation.
-    pub live: u32,
-    pub spool_full: bool,
+    pub says: Said,
+    /// Of the runs that it has, those of this incarnation.
     pub running: HashSet<RunId>,
     pub at: Timestamp,
+}
+
+/// What a node says of itself again and again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Runs that it has.
+    pub live: u32,
+    pub spool_full: bool,
+    pub disk_low: bool,
+    pub room: Option<Room>,
 }
 
 impl Nodes {
@@ -74,9 +94,11 @@ impl Nodes {
             node.awaited.clear();
         }
         node.candidate.incarnation = arrival.incarnation;
-        node.awaited.retain(|run| !arrival.running.contains(run));
-        node.says(arrival.live);
-        node.candidate.spool_full = arrival.spool_full;
+        node.awaited.retain(|run, _| !arrival.running.contains(run));
+        node.awaited_needs = node.awaited.values().fold(Amounts::NONE, |sum, needs| sum.plus(*needs));
+        node.says(arrival.says);
+        // It says them anew, if there are any.
+        node.disabled.clear();
         node.candidate.connected = true;
         node.runs_as = arrival.runs_as;
         node.connected_since = Some(arrival.at);
@@ -136,15 +158,18 @@ impl Nodes {
         let (chosen, decision) = place(asked, &mut candidates);
         let bound = chosen.map(|index| {
             let node = &mut board[index];
-            node.awaited.insert(asked.run);
-            node.count();
+            node.awaits(asked.run, asked.needs);
             Bound {
                 node: node.candidate.id,
                 node_name: node.candidate.name.clone(),
                 incarnation: node.candidate.incarnation,
                 attempt: 1,
+                exclusive: false,
             }
         });
+        if bound.is_none() && !asked.needs.is_none() {
+            self.turned_away.store(true, Ordering::Relaxed);
+        }
         (bound, decision)
     }
 
@@ -155,37 +180,59 @@ impl Nodes {
         (chosen.map(|index| copies[index].name.clone()), decision)
     }
 
-    /// The node has answered an order. `live`: how many runs it has, if it says so.
-    pub fn answered(&self, id: NodeId, run: RunId, was_taken: bool, live: Option<u32>) {
+    /// The node has answered an order. `live`: how many runs it has, and `room`: what is free with this one, if it says so.
+    pub fn answered(&self, id: NodeId, run: RunId, was_taken: bool, live: Option<u32>, room: Option<Room>) {
         self.with(id, |node| {
-            let is_new = node.awaited.remove(&run) && was_taken;
-            node.says(live.unwrap_or(node.told + u32::from(is_new)));
+            let is_new = node.awaits_no_more(run) && was_taken;
+            node.told = live.unwrap_or(node.told + u32::from(is_new));
+            node.told_room = room.or(node.told_room);
+            node.count();
         });
     }
 
-    /// True if it has room for results again, which lets waiting runs go.
-    pub fn told_load(&self, id: NodeId, live: u32, spool_full: bool) -> bool {
-        let mut has_room_again = false;
+    /// True if that may let waiting runs go.
+    pub fn told_load(&self, id: NodeId, said: Said) -> bool {
+        let mut takes_work_again = false;
+        let mut has_more_room = false;
         self.with(id, |node| {
-            node.says(live);
-            has_room_again = node.candidate.spool_full && !spool_full;
-            node.candidate.spool_full = spool_full;
+            let before = node.told_room.map(|room| room.free).unwrap_or_default();
+            has_more_room = said.room.is_some_and(|room| !room.free.minus(before).is_none());
+            takes_work_again =
+                (node.candidate.spool_full && !said.spool_full) || (node.candidate.disk_low && !said.disk_low);
+            node.says(said);
         });
-        has_room_again
+        takes_work_again || (has_more_room && self.turned_away.swap(false, Ordering::Relaxed))
+    }
+
+    /// The jobs that are switched off there by its local API, all of them.
+    pub fn disabled(&self, id: NodeId, jobs: BTreeMap<JobId, String>) {
+        self.with(id, |node| node.disabled = jobs);
+    }
+
+    /// The nodes on which a job is switched off.
+    pub fn with_disabled(&self, job: JobId) -> Vec<NodeId> {
+        let board = self.lock();
+        board.iter().filter(|node| node.disabled.contains_key(&job)).map(|node| node.candidate.id).collect()
+    }
+
+    /// The machine was measured anew.
+    pub fn measured(&self, id: NodeId, host: Host, at: Timestamp) {
+        self.with(id, |node| node.host = Some((host, at)));
     }
 
     /// The node has said that a run ended, and not yet how many it has since.
     pub fn ended(&self, id: NodeId, run: RunId) {
         self.with(id, |node| {
-            let was_counted = !node.awaited.remove(&run);
-            node.says(node.told.saturating_sub(u32::from(was_counted)));
+            let was_counted = !node.awaits_no_more(run);
+            node.told = node.told.saturating_sub(u32::from(was_counted));
+            node.count();
         });
     }
 
     /// The order will not go to this node, or needs no waiting for.
     pub fn void(&self, id: NodeId, run: RunId) {
         self.with(id, |node| {
-            node.awaited.remove(&run);
+            node.awaits_no_more(run);
             node.count();
         });
     }
@@ -199,6 +246,10 @@ impl Nodes {
 
     pub fn name(&self, id: NodeId) -> Option<String> {
         self.lock().iter().find(|node| node.candidate.id == id).map(|node| node.candidate.name.clone())
+    }
+
+    pub fn candidate(&self, id: NodeId) -> Option<Candidate> {
+        self.lock().iter().find(|node| node.candidate.id == id).map(|node| node.candidate.clone())
     }
 
     pub fn candidates(&self) -> Vec<Candidate> {
@@ -239,11 +290,17 @@ impl Node {
                 excluded: false,
                 clock_off: false,
                 spool_full: false,
+                disk_low: false,
+                room: None,
                 credit: 0,
             },
             own_slots: 0,
             told: 0,
-            awaited: HashSet::new(),
+            told_room: None,
+            awaited: HashMap::new(),
+            awaited_needs: Amounts::NONE,
+            host: None,
+            disabled: BTreeMap::new(),
             version: String::new(),
             runs_as: String::new(),
             connected_since: None,
@@ -254,13 +311,31 @@ impl Node {
         node
     }
 
-    fn says(&mut self, live: u32) {
-        self.told = live;
+    fn says(&mut self, said: Said) {
+        self.told = said.live;
+        self.told_room = said.room;
+        self.candidate.spool_full = said.spool_full;
+        self.candidate.disk_low = said.disk_low;
         self.count();
+    }
+
+    fn awaits(&mut self, run: RunId, needs: Amounts) {
+        self.awaits_no_more(run);
+        self.awaited.insert(run, needs);
+        self.awaited_needs = self.awaited_needs.plus(needs);
+        self.count();
+    }
+
+    /// False: it did not await it.
+    fn awaits_no_more(&mut self, run: RunId) -> bool {
+        let needs = self.awaited.remove(&run);
+        self.awaited_needs = self.awaited_needs.minus(needs.unwrap_or_default());
+        needs.is_some()
     }
 
     fn count(&mut self) {
         self.candidate.load = self.told.saturating_add(self.awaited.len() as u32);
+        self.candidate.room = self.told_room.map(|room| room.less(self.awaited_needs));
     }
 
     fn describe(&mut self, record: &NodeRecord) {
@@ -287,6 +362,10 @@ impl Node {
             draining: candidate.draining,
             excluded: candidate.excluded,
             spool_full: candidate.spool_full,
+            disk_low: candidate.disk_low,
+            room: candidate.room,
+            host: self.host.clone(),
+            disabled_jobs: self.disabled.clone(),
             connected: candidate.connected,
             incarnation: candidate.incarnation,
             connected_since: self.connected_since,
@@ -299,7 +378,6 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use belfry_core::JobId;
     use belfry_core::id::Slot;
     use belfry_core::job::{Placement, Select};
 
@@ -326,21 +404,38 @@ mod tests {
             incarnation: Incarnation(1),
             runs_as: String::new(),
             slots: 9,
-            live,
-            spool_full: false,
+            says: Said { live, ..Said::default() },
             running,
             at,
         });
         id
     }
 
+    fn asked(job: JobId, run: RunId, planned: Timestamp, select: &Select) -> Asked<'_> {
+        Asked {
+            job,
+            run,
+            planned,
+            select,
+            needs: Amounts::NONE,
+            rule: Placement::Weighted,
+            wanted: None,
+            refused_by: &[],
+            last: None,
+            named_max: 3,
+            takes_slot: true,
+        }
+    }
+
+    fn says(live: u32) -> Said {
+        Said { live, ..Said::default() }
+    }
+
     fn book(nodes: &Nodes, job: JobId, second: i64) -> (RunId, Bound) {
         let planned = Timestamp::from_second(second).unwrap();
         let run = RunId::of(job, planned, Slot::Only);
-        let (select, rule) = (Select::default(), Placement::Weighted);
-        let asked =
-            Asked { job, run, planned, select: &select, rule, wanted: None, refused_by: &[], last: None, named_max: 3 };
-        (run, nodes.place(&asked).0.expect("a node"))
+        let select = Select::default();
+        (run, nodes.place(&asked(job, run, planned, &select)).0.expect("a node"))
     }
 
     fn booked(nodes: &Nodes, second: i64) -> RunId {
@@ -367,9 +462,9 @@ mod tests {
             let server = &servers[usize::from(job.shard().0) % servers.len()];
             let (run, bound) = book(server, job, n / 2_000);
             placed[bound.node.as_u128() as usize - 1] += 1;
-            server.answered(bound.node, run, true, Some(1));
+            server.answered(bound.node, run, true, Some(1), None);
             for nodes in &servers {
-                nodes.told_load(bound.node, 0, false);
+                nodes.told_load(bound.node, says(0));
             }
         }
         for (count, weight) in placed.iter().zip(1..) {
@@ -384,13 +479,13 @@ mod tests {
         let id = arrive(&nodes, 1, 2, &[]);
         let (a, b) = (booked(&nodes, 1), booked(&nodes, 2));
         assert_eq!(load(&nodes), 4);
-        nodes.answered(id, a, true, Some(5)); // the other servers ordered two more
+        nodes.answered(id, a, true, Some(5), None); // the other servers ordered two more
         assert_eq!(load(&nodes), 6);
-        nodes.told_load(id, 3, false);
+        nodes.told_load(id, says(3));
         assert_eq!(load(&nodes), 4, "b is still on its way");
         nodes.ended(id, a);
         assert_eq!(load(&nodes), 3);
-        nodes.answered(id, b, false, Some(2));
+        nodes.answered(id, b, false, Some(2), None);
         assert_eq!(load(&nodes), 2);
         nodes.void(id, b);
         assert_eq!(load(&nodes), 2);
@@ -402,18 +497,8 @@ mod tests {
         let id = arrive(&nodes, 1, 0, &[]);
         let run = RunId::from_u128(1);
         let select = Select::default();
-        let asked = Asked {
-            job: JobId::from_u128(1),
-            run,
-            planned: Timestamp::MIN,
-            select: &select,
-            rule: Placement::Weighted,
-            wanted: None,
-            refused_by: &[],
-            last: None,
-            named_max: 3,
-        };
-        assert!(!nodes.told_load(id, 0, true), "it has none now");
+        let asked = asked(JobId::from_u128(1), run, Timestamp::MIN, &select);
+        assert!(!nodes.told_load(id, Said { spool_full: true, ..says(0) }), "it has none now");
         let (bound, decision) = nodes.place(&asked);
         assert!(bound.is_none());
         assert_eq!(
@@ -421,7 +506,7 @@ mod tests {
             "no node can take it (n: its spool is full until the store takes its results)"
         );
         assert!(!nodes.views()[0].takes_work());
-        assert!(nodes.told_load(id, 0, false), "waiting runs may go");
+        assert!(nodes.told_load(id, says(0)), "waiting runs may go");
         assert!(nodes.place(&asked).0.is_some());
     }
 
@@ -430,16 +515,46 @@ mod tests {
         let nodes = Nodes::default();
         let id = arrive(&nodes, 1, 7, &[]);
         assert_eq!(load(&nodes), 7);
-        nodes.told_load(id, 0, false);
+        nodes.told_load(id, says(0));
         assert_eq!(load(&nodes), 0);
         // A new session: what it took meanwhile is counted once.
         let (a, b) = (booked(&nodes, 1), booked(&nodes, 2));
         arrive(&nodes, 1, 1, &[a]);
         assert_eq!(load(&nodes), 2);
         // An agent that does not count is counted.
-        nodes.answered(id, b, true, None);
+        nodes.answered(id, b, true, None, None);
         assert_eq!(load(&nodes), 2);
         nodes.ended(id, b);
         assert_eq!(load(&nodes), 1);
+    }
+
+    #[test]
+    fn what_is_on_its_way_to_a_node_has_its_room_already() {
+        const GIB: u64 = 1 << 30;
+        let nodes = Nodes::default();
+        let id = arrive(&nodes, 1, 0, &[]);
+        let memory = |gib: u64| Amounts { memory: gib * GIB, ..Amounts::NONE };
+        let has = |gib| Said { room: Some(Room { total: memory(8), free: memory(gib) }), ..says(0) };
+        let select = Select::default();
+        let needy = |run| {
+            let any = asked(JobId::from_u128(1), RunId::from_u128(run), Timestamp::MIN, &select);
+            nodes.place(&Asked { needs: memory(2), ..any })
+        };
+        assert!(needy(1).1.why_nowhere().contains("it has not said what it has free"));
+        assert!(nodes.told_load(id, has(5)), "one was turned away");
+        assert!(needy(1).0.is_some() && needy(2).0.is_some());
+        assert!(needy(3).1.why_nowhere().contains("n (needs 2GiB memory, has 1GiB free): too little is free"));
+        // The first is taken: what the node says counts it in, and the second is still on its way.
+        nodes.answered(id, RunId::from_u128(1), true, Some(1), has(3).room);
+        assert!(needy(3).0.is_none());
+        nodes.void(id, RunId::from_u128(2));
+        assert!(needy(3).0.is_some(), "its room was given back");
+        assert!(needy(4).0.is_none());
+        assert!(!nodes.told_load(id, has(2)), "no more than before");
+        assert!(nodes.told_load(id, has(6)), "more, and one was turned away");
+        assert!(!nodes.told_load(id, has(7)), "more, and nobody waits");
+        assert!(!nodes.told_load(id, Said { disk_low: true, ..has(7) }));
+        assert!(needy(4).1.why_nowhere().contains("less free disk than its floor"));
+        assert!(nodes.told_load(id, has(7)), "it takes work again");
     }
 }

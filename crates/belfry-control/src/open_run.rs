@@ -41,6 +41,9 @@ pub struct OpenRecord {
     pub decision: Option<Decision>,
     #[serde(rename = "m", default, skip_serializing_if = "is_default")]
     pub manual: ManualFacts,
+    /// Of a service: the digest of the definition that it is started with.
+    #[serde(rename = "v", default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<u64>,
     #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
     /// Attempts that were given up and that the store may not have yet: nobody else knows of them.
@@ -59,6 +62,9 @@ pub struct Bound {
     pub incarnation: Incarnation,
     #[serde(rename = "a")]
     pub attempt: u32,
+    /// Its node was told to end it before anybody may start it again. What the job says later changes nothing of that.
+    #[serde(rename = "x", default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
 }
 
 /// The attempt after one that has ended; kept until it has ended itself.
@@ -207,7 +213,9 @@ impl OpenRecord {
             marks: Default::default(),
             usage: Usage::default(),
             output: OutputFacts::default(),
+            overdue_at: None,
             placement: None,
+            script: None,
         }
     }
 }
@@ -233,9 +241,11 @@ mod tests {
                 node_name: "db1".into(),
                 incarnation: Incarnation(9),
                 attempt: 1,
+                exclusive: false,
             }),
             decision: None,
             manual: ManualFacts::default(),
+            service: None,
             next: None,
             lost: Vec::new(),
         };

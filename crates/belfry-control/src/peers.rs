@@ -5,7 +5,7 @@ use std::sync::{PoisonError, RwLock};
 
 use belfry_coord::{CoordError, Heartbeat, Life, Seat, keys};
 use belfry_core::cursor::Cursor;
-use belfry_core::{ServerId, ShardId};
+use belfry_core::{ServerId, ShardId, Term};
 use belfry_proto::session;
 use serde::{Deserialize, Serialize};
 
@@ -18,19 +18,30 @@ pub struct Peers(RwLock<Seen>);
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Seen {
     servers: BTreeMap<ServerId, Info>,
-    owners: BTreeMap<ShardId, ServerId>,
+    owners: BTreeMap<ShardId, (ServerId, Term)>,
+    leader: Option<ServerId>,
 }
 
 impl Peers {
     /// What a look at the coordinator has shown. Agents hear of it when the addresses have changed.
-    pub fn saw(&self, context: &Context, servers: BTreeMap<ServerId, Info>, owners: BTreeMap<ShardId, ServerId>) {
+    pub fn saw(
+        &self,
+        context: &Context,
+        servers: BTreeMap<ServerId, Info>,
+        owners: BTreeMap<ShardId, (ServerId, Term)>,
+    ) {
         let mut seen = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *seen, Seen { servers, owners });
+        let leader = seen.leader;
+        let before = std::mem::replace(&mut *seen, Seen { servers, owners, leader });
         let have_moved = !before.servers.values().map(Info::addresses).eq(seen.servers.values().map(Info::addresses));
         drop(seen);
         if have_moved {
             context.sessions.tell_all(&self.for_agents().into());
         }
+    }
+
+    pub fn saw_leader(&self, leader: Option<ServerId>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).leader = leader;
     }
 
     pub fn for_agents(&self) -> session::Servers {
@@ -46,7 +57,13 @@ impl Peers {
             api: info.addresses.api.clone(),
             agents: info.addresses.agents.clone(),
             clock_off_ms: info.clock_off_ms,
-            shards: seen.owners.iter().filter(|(_, owner)| *owner == id).map(|(shard, _)| *shard).collect(),
+            leader: seen.leader == Some(*id),
+            shards: seen
+                .owners
+                .iter()
+                .filter(|(_, (owner, _))| owner == id)
+                .map(|(shard, (_, term))| (*shard, *term))
+                .collect(),
         };
         seen.servers.iter().map(view).collect()
     }

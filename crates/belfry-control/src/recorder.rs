@@ -100,6 +100,8 @@ impl Recorder {
         match dirty.runs.get_mut(&run.id) {
             // What a run waits for may change without a step forward.
             Some(held) if held.progress() == run.progress() && run.state == RunState::Claimed => *held = run,
+            // Nor is it one that it takes too long.
+            Some(held) if held.progress() == run.progress() && run.overdue_at.is_some() => *held = run,
             Some(held) if held.progress() >= run.progress() => {}
             Some(held) => *held = run,
             None => {

@@ -147,7 +147,8 @@ impl Seats {
                 seats.insert(shard, Seat::from_entry(&entry)?);
             }
         }
-        let owners = seats.iter().filter_map(|(shard, seat)| Some((*shard, seat.owner()?)));
+        let owned = |seat: &Seat<Cursor>| Some((seat.owner()?, seat.held.as_ref()?.1.term));
+        let owners = seats.iter().filter_map(|(shard, seat)| Some((*shard, owned(seat)?)));
         self.context.peers.saw(&self.context, alive, owners.collect());
         self.let_go_of_taken(&seats).await;
         self.take_shards(share, seats).await?;
@@ -293,10 +294,12 @@ impl Seats {
             if held.is_unresolved() && held.resolve().await.is_err() || Self::lost(held, &self.context).await {
                 self.leadership = None;
                 self.context.leader.store(false, Ordering::Relaxed);
+                self.context.peers.saw_leader(None);
             }
             return Ok(());
         }
         let seat = Seat::<()>::look(&*self.context.coordinator, keys::LEADER).await?;
+        self.context.peers.saw_leader(seat.owner());
         let boottime = self.context.clock.boottime();
         let sole = self.context.coordinator.sole_user();
         if let Some(vacancy) = seat.vacancy(self.context.server, sole, &self.observer, boottime)
@@ -306,6 +309,7 @@ impl Seats {
             info!(term = %held.term(), "this server leads");
             self.leadership = Some(held);
             self.context.leader.store(true, Ordering::Relaxed);
+            self.context.peers.saw_leader(Some(self.context.server));
         }
         Ok(())
     }

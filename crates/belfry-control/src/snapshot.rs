@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_core::{NodeId, Timestamp};
-use belfry_store::{Callers, NodeRecord, RawJob, SecretHash, Store, StoreError};
+use belfry_store::{Callers, NodeRecord, RawJob, Script, SecretHash, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::context::Context;
+use crate::scripts;
 
 /// All but the jobs. The first line of the file; a line for each job follows, and a last one that says that it is whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +28,8 @@ pub struct Snapshot {
     pub nodes: Vec<NodeRecord>,
     credentials: Vec<(NodeId, String)>,
     pub callers: Callers,
+    #[serde(default)]
+    pub scripts: Vec<Script>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -58,6 +61,7 @@ impl Snapshot {
             nodes: store.list_nodes().await?,
             credentials: credentials.into_iter().map(|(node, hash)| (node, hash.as_str().to_owned())).collect(),
             callers: store.callers(now).await?,
+            scripts: Vec::new(),
         })
     }
 
@@ -133,7 +137,8 @@ impl From<io::Error> for NotKept {
 }
 
 async fn refresh(context: &Context, path: &Path, written: &mut Option<(Snapshot, u64)>) -> Result<(), NotKept> {
-    let snapshot = Snapshot::take(&context.store, context.now()).await?;
+    scripts::bring(context).await;
+    let snapshot = Snapshot { scripts: context.scripts.all(), ..Snapshot::take(&context.store, context.now()).await? };
     if let Some((known, seq)) = written
         && known.is_as(&snapshot)
         && context.store.job_changes_since(*seq).await?.0.is_empty()

@@ -1,8 +1,10 @@
 //! The one place where a server's futures are spawned: each has a name, and a fate when it panics.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 use tracing::error;
@@ -52,11 +54,12 @@ impl Tasks {
     /// A future that panics takes the whole process down: a server that goes on without one of its parts would look alive
     /// and do half of its work, which is worse than a restart.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
-        let guard = Guard(name);
+        // Caught where it is polled: what is dropped beside another thread's panic, as in a test that failed, did not panic itself.
         let guarded = self.tracker.track_future(async move {
-            let guard = guard;
-            future.await;
-            std::mem::forget(guard);
+            if AssertUnwindSafe(future).catch_unwind().await.is_err() {
+                error!("part `{name}` of the server panicked; the process ends so that a supervisor starts it again");
+                std::process::abort();
+            }
         });
         self.host.spawn(name, Box::pin(guarded));
     }
@@ -68,16 +71,5 @@ impl Tasks {
 
     pub(crate) fn exit_process(&self, status: i32) {
         self.host.exit(status);
-    }
-}
-
-struct Guard(&'static str);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            error!("part `{}` of the server panicked; the process ends so that a supervisor starts it again", self.0);
-            std::process::abort();
-        }
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use belfry_core::due::Due;
 use belfry_core::place::Decision;
-use belfry_core::{Incarnation, JobId, NodeId, RunId, ServerId, ShardId, Term, Timestamp};
+use belfry_core::room::{Host, Room};
+use belfry_core::state::Values;
+use belfry_core::{Incarnation, JobId, NodeId, RunId, ServerId, ShardId, Term, Timestamp, Version};
 use serde::Serialize;
 
 /// A node that has joined, connected or not.
@@ -24,6 +26,16 @@ pub struct NodeView {
     pub excluded: bool,
     /// It takes no work until the servers have stored what waits on its disk.
     pub spool_full: bool,
+    /// It takes no work until it has more free disk than its floor.
+    pub disk_low: bool,
+    /// What runs with `needs` can have of it.
+    #[serde(skip)]
+    pub room: Option<Room>,
+    /// The machine as it was measured last, and when this server heard of it.
+    #[serde(skip)]
+    pub host: Option<(Host, Timestamp)>,
+    /// Jobs that are switched off there by its local API, with their names.
+    pub disabled_jobs: BTreeMap<JobId, String>,
     pub connected: bool,
     pub incarnation: Incarnation,
     pub connected_since: Option<Timestamp>,
@@ -36,7 +48,7 @@ pub struct NodeView {
 
 impl NodeView {
     pub fn takes_work(&self) -> bool {
-        self.connected && !self.draining && !self.excluded && !self.spool_full
+        self.connected && !self.draining && !self.excluded && !self.spool_full && !self.disk_low
     }
 }
 
@@ -74,7 +86,8 @@ pub struct ServerView {
     pub agents: String,
     /// Its clock is off by so much that it fires nothing.
     pub clock_off_ms: Option<i64>,
-    pub shards: Vec<ShardId>,
+    pub leader: bool,
+    pub shards: Vec<(ShardId, Term)>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -114,6 +127,21 @@ pub struct ManualRun {
     pub rerun_of: Option<RunId>,
 }
 
+impl ManualRun {
+    pub fn new(job: JobId, by: impl Into<String>) -> Self {
+        let (by, env) = (by.into(), BTreeMap::new());
+        Self { job, by, idempotency_key: None, env, node: None, force: false, rerun_of: None }
+    }
+}
+
+/// What a job keeps from run to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedView {
+    pub values: Values,
+    /// Of the coordinator; 0 when nothing was ever saved.
+    pub version: Version,
+}
+
 /// What a shard's owner knows of one of its jobs at an instant.
 #[derive(Clone, Debug)]
 pub struct Outlook {
@@ -128,6 +156,8 @@ pub struct Outlook {
     pub node: Option<String>,
     pub decision: Decision,
     pub fired_by: FiredBy,
+    /// Nodes that are to fire it by themselves and on which it is switched off by their local API.
+    pub disabled_on: Vec<String>,
 }
 
 /// Who starts a job at its instants.

@@ -19,6 +19,8 @@ pub enum Fault {
     LoseRequest,
     /// The caller hears nothing; applied when [`Faulty::let_ghosts_through`] is called, or by the seed.
     Ghost,
+    /// Late commits arrive right before it.
+    Overtaken,
     Delay(Duration),
     /// Refused at once: known not to have happened.
     Away,
@@ -113,7 +115,7 @@ impl State {
     fn next_fault(&mut self) -> (Fault, bool) {
         self.commits += 1;
         if let Some(fault) = self.planned.pop_front() {
-            return (fault, false);
+            return (fault, fault == Fault::Overtaken);
         }
         let Some(seed) = &mut self.seed else { return (Fault::None, false) };
         let dice = split_mix(seed);
@@ -168,7 +170,7 @@ impl Coordinator for Faulty {
         }
         self.here()?;
         match fault {
-            Fault::None => self.inner.commit(guards, writes).await,
+            Fault::None | Fault::Overtaken => self.inner.commit(guards, writes).await,
             Fault::LoseAnswer => {
                 self.inner.commit(guards, writes).await?;
                 Err(CoordError::Unknown)

@@ -1,7 +1,8 @@
 //! Who owns what, and which fire is claimed: versioned keys with compare-and-swap on several backends, and above them
 //! heartbeats, trust and ownership by term. Correctness rests on guards alone; reads and hints may be stale.
 //!
-//! There are no leases and no ephemeral keys here, and no write is repeated without looking first.
+//! There are no leases and no ephemeral keys here, and no write is repeated without looking first. The one ephemeral node is no key of
+//! ours: [`OldLock`] takes that of the wrapper that `dcron` replaces.
 
 pub mod clock;
 pub mod conformance;
@@ -18,6 +19,7 @@ pub mod ownership;
 mod sql;
 pub mod trust;
 mod url;
+pub mod wrapped;
 mod zookeeper;
 
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -26,7 +28,7 @@ pub use coordinator::{
     WRITES_PER_COMMIT_MAX, Write,
 };
 pub use etcd::{EtcdCoordinator, Quota};
-pub use heartbeat::{Heartbeat, Life, Pulse, PulseError};
+pub use heartbeat::{FirstBeat, Heartbeat, Life, Pulse, PulseError};
 pub use held::{HELD_WRITES_MAX, Held, HeldError, Resolved};
 pub use hints::Hints;
 pub use memory::Memory;
@@ -34,4 +36,4 @@ pub use observer::{Liveness, Observer};
 pub use ownership::{Record, Seat, Taking, Vacancy};
 pub use sql::{SqlCoordinator, Users};
 pub use trust::Trust;
-pub use zookeeper::ZooKeeperCoordinator;
+pub use zookeeper::{OldLock, OldTake, ZooKeeperCoordinator};

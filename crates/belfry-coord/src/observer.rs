@@ -49,6 +49,11 @@ impl Observer {
         Self { ttl, looked: None, seen: HashMap::new() }
     }
 
+    /// How long silence has to last.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
     /// A complete list of the heartbeats, and the boottime **after** it was answered.
     pub fn observe(&mut self, entries: &[Entry], boottime: Duration) {
         // Looks come every TTL/4. A longer time between two counts for a part only: never more than has passed, so that nobody is

@@ -21,12 +21,15 @@
 //! node is set by every commit that writes in it: that tells watches, and its answer tells the zxid, which the answers to
 //! create and delete do not.
 //!
-//! All this holds among users of this file. Who deletes nodes by hand stops every server first.
+//! All this holds among users of this file. Who deletes nodes by hand stops every server first. `old_lock` shares the ensemble and nothing
+//! else: its nodes are never read as keys.
 
 mod address;
 mod link;
 mod names;
+mod old_lock;
 mod plan;
+mod session;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,6 +47,7 @@ use zookeeper_client::{Client, Error, MultiWriteError, MultiWriteResult, Session
 use self::address::Address;
 use self::link::{ANSWER_WITHIN, Link, answered, barrier, is_lost};
 use self::names::Folder;
+pub use self::old_lock::{OldLock, OldTake};
 use self::plan::{Facts, Multi, Operation, Plan, Questions, Refusal, Seen};
 use crate::coordinator::check_commit;
 use crate::hints::Listeners;
@@ -136,7 +140,7 @@ impl ZooKeeperCoordinator {
             .map_err(|error| self.link.explain(error))?;
         }
         let Ok(answer) = timeout_at(until, writer.commit()).await else {
-            self.link.discard(client).await;
+            self.link.give_up(client);
             return Err(CoordError::Unknown);
         };
         match answer {

@@ -308,6 +308,30 @@ async fn a_beat_whose_answer_was_lost_renews_trust_from_its_own_send() {
     assert_eq!(trust.start_until(), Some(pair.clock.boottime() + seconds(5)));
 }
 
+/// The look before it still finds the old beat, and it is the party's own late one that refuses it.
+#[tokio::test]
+async fn what_a_late_beat_of_ones_own_had_overtaken_is_said_all_the_same() {
+    let faulty = Arc::new(Faulty::new(Arc::new(Memory::default())));
+    let mut pair = Pair::over(faulty.clone()).await;
+    for last in [false, true] {
+        faulty.plan([Fault::Ghost, Fault::Overtaken]);
+        pair.pulse.set_info("early".into());
+        assert!(pair.pulse.beat().await.is_err());
+        pair.clock.advance(seconds(1));
+        pair.pulse.set_info("late".into());
+        let beside = vec![Write::Put(format!("beside/{last}"), "too".into())];
+        let said =
+            if last { pair.pulse.stop_with(vec![], beside).await } else { pair.pulse.beat_with(vec![], beside).await };
+        said.expect("nobody else wrote");
+        let entry = faulty.get(pair.pulse.key()).await.unwrap().unwrap();
+        let found: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
+        assert_eq!(found["info"], "late", "{found}");
+        assert_eq!(found["life"] == "stopped", last, "{found}");
+        assert!(faulty.get(&format!("beside/{last}")).await.unwrap().is_some(), "written in the same commit");
+        assert_eq!(pair.pulse.trust().start_until(), (!last).then(|| pair.clock.boottime() + seconds(5)));
+    }
+}
+
 #[tokio::test]
 async fn a_coordinator_that_is_away_ends_trust_but_not_the_party() {
     let faulty = Arc::new(Faulty::new(Arc::new(Memory::default())));

@@ -1,5 +1,5 @@
 //! ZooKeeper as coordinator, on real servers: the conformance suite on one member, on three, and through a proxy; and what no
-//! other backend has: lost answers, passwords, dead members, sessions that end.
+//! other backend has: lost answers, passwords, dead members, sessions that end, and the lock of the old wrapper.
 #![expect(clippy::disallowed_methods, reason = "tests spawn as they like")]
 
 use std::collections::BTreeMap;
@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use belfry_coord::conformance::{CaseReport, conformance};
-use belfry_coord::{Commit, CoordError, Coordinator, Guard, Write, ZooKeeperCoordinator};
+use belfry_coord::{Commit, CoordError, Coordinator, Guard, OldLock, OldTake, Write, ZooKeeperCoordinator};
 use belfry_core::Version;
 use belfry_testkit::{Proxy, ZooKeeper, until};
 use tokio::time::Instant;
+use zookeeper_client::{Acls, Client, CreateMode};
 
 /// Only a hint that is missing meets it.
 const HINT_WITHIN: Duration = Duration::from_secs(15);
@@ -200,6 +201,23 @@ async fn commits_go_on_when_a_follower_dies() {
     let mut server = ZooKeeper::start(3);
     let follower = (server.leader().unwrap() + 1) % 3;
     count_while(&mut server, |server| server.kill(follower)).await;
+}
+
+/// Nobody who asks waits as long as a round through silent members takes, as heartbeats do not; the round goes on all the same.
+#[tokio::test]
+async fn who_asks_with_little_patience_finds_the_member_that_serves() {
+    let server = ZooKeeper::start(1);
+    let silent = [Proxy::before(&server.endpoints()[0]), Proxy::before(&server.endpoints()[0])];
+    let way = Proxy::before(&server.endpoints()[0]);
+    let hosts = format!("{},{},{}", silent[0].address(), silent[1].address(), way.address());
+    let coordinator = open(&format!("zookeeper://{hosts}"), &new_chroot()).await;
+    applied(coordinator.commit(vec![], vec![put("a", "1")]).await);
+    silent.iter().for_each(Proxy::stall);
+    way.cut();
+    let ask = async || tokio::time::timeout(Duration::from_millis(300), coordinator.get("a")).await.ok()?.ok();
+    until("nobody serves", async || ask().await.is_none().then_some(())).await;
+    way.heal();
+    until("it is found", async || ask().await).await;
 }
 
 #[tokio::test]
@@ -396,4 +414,129 @@ async fn any_text_is_a_key() {
     for key in keys {
         assert_eq!(value(&coordinator, key).await.as_deref(), Some(key));
     }
+}
+
+const OLD_SESSION: Duration = Duration::from_secs(2);
+
+fn old_lock(url: &str, host: &str) -> OldLock {
+    OldLock::of(&format!("{url}/x"), "db.backup.0230", host, OLD_SESSION).unwrap()
+}
+
+/// As the old wrapper sees it.
+struct Old(Client);
+
+impl Old {
+    const MASTER: &str = "/x/db/backup/0230/master";
+    const STATUS: &str = "/x/db/backup/0230/status";
+
+    async fn beside(server: &ZooKeeper) -> Self {
+        Self(Client::connect(&server.endpoints().join(",")).await.unwrap())
+    }
+
+    async fn run(&self) {
+        self.0.mkdir("/x/db/backup/0230", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+        let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+        self.0.create(Self::MASTER, b"node-a", &ephemeral).await.unwrap();
+    }
+
+    async fn finish(&self) {
+        let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        self.0.create(Self::STATUS, br#"{"status":0}"#, &persistent).await.unwrap();
+        self.0.delete(Self::MASTER, None).await.unwrap();
+    }
+
+    async fn has(&self, path: &str) -> bool {
+        self.0.check_stat(path).await.unwrap().is_some()
+    }
+}
+
+#[tokio::test]
+async fn the_old_lock_is_ephemeral_below_lasting_parents_and_goes_when_it_is_released() {
+    let server = ZooKeeper::start(1);
+    let old = Old::beside(&server).await;
+    let mut lock = old_lock(&server.url(), "node-b");
+    assert_eq!(lock.take().await.unwrap(), OldTake::Taken);
+    assert_eq!(lock.take().await.unwrap(), OldTake::Taken, "it has it already");
+    let owner = async |path: &str| old.0.check_stat(path).await.unwrap().map(|stat| stat.ephemeral_owner != 0);
+    assert_eq!((owner("/x/db/backup/0230").await, owner(Old::MASTER).await), (Some(false), Some(true)));
+    assert_eq!(server.ephemerals(), 1);
+    lock.release().await;
+    assert_eq!((old.has(Old::MASTER).await, old.has(Old::STATUS).await), (false, false));
+
+    let mut dropped = old_lock(&server.url(), "node-b");
+    assert_eq!(dropped.take().await.unwrap(), OldTake::Taken);
+    drop(dropped);
+    until("it is gone", async || (!old.has(Old::MASTER).await).then_some(())).await;
+}
+
+#[tokio::test]
+async fn without_a_path_in_the_url_the_old_lock_is_at_the_root() {
+    let server = ZooKeeper::start(1);
+    let mut lock = OldLock::of(&server.url(), "a.1", "node-b", OLD_SESSION).unwrap();
+    assert_eq!(lock.take().await.unwrap(), OldTake::Taken);
+    assert!(Old::beside(&server).await.has("/a/1/master").await);
+}
+
+#[tokio::test]
+async fn what_the_old_wrapper_runs_or_has_run_is_not_ours() {
+    let server = ZooKeeper::start(1);
+    let old = Old::beside(&server).await;
+    let mut lock = old_lock(&server.url(), "node-b");
+    old.run().await;
+    assert_eq!(lock.take().await.unwrap(), OldTake::Held { by: "node-a".into() });
+    old.finish().await;
+    assert_eq!(lock.take().await.unwrap(), OldTake::Finished);
+}
+
+#[tokio::test]
+async fn the_lock_of_another_one_of_ours_is_waited_for_and_what_it_finished_is_not_run_again() {
+    let server = ZooKeeper::start(1);
+    let (mut first, mut second) = (old_lock(&server.url(), "node-b"), old_lock(&server.url(), "node-c"));
+    assert_eq!(first.take().await.unwrap(), OldTake::Taken);
+    let error = second.take().await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("node-b"), "{error}");
+    first.release().await;
+    assert_eq!(second.take().await.unwrap(), OldTake::Taken);
+    second.finish(3).await.unwrap();
+    second.finish(3).await.unwrap();
+    second.release().await;
+    let (status, _) = Old::beside(&server).await.0.get_data(Old::STATUS).await.unwrap();
+    assert_eq!(status, br#"{"id":"node-c","status":3}"#);
+    assert_eq!(old_lock(&server.url(), "node-b").take().await.unwrap(), OldTake::Finished);
+}
+
+/// The node is made and nobody says so: it is known by its session.
+#[tokio::test]
+async fn an_old_lock_whose_answer_was_lost_is_ours() {
+    let server = ZooKeeper::start(1);
+    let proxy = Proxy::before(&server.endpoints()[0]);
+    // The parents are there, so that the first request is the one that counts.
+    old_lock(&server.url(), "node-b").take().await.unwrap();
+    let old = Old::beside(&server).await;
+    until("it is gone", async || (!old.has(Old::MASTER).await).then_some(())).await;
+    let mut lock = old_lock(&through(&proxy), "node-b");
+    proxy.lose_answer_to(b"(belfry)");
+    let lost = lock.take().await;
+    assert!(matches!(&lost, Err(error) if error.is_transient()), "{lost:?}");
+    assert_eq!(proxy.answers_lost(), 1);
+    assert!(old.has(Old::MASTER).await);
+    let again = until("it is back", async || lock.take().await.ok()).await;
+    assert_eq!(again, OldTake::Taken);
+}
+
+#[tokio::test]
+async fn the_end_of_the_session_of_an_old_lock_is_told_and_another_session_takes_it_again() {
+    let server = ZooKeeper::start(1);
+    let proxy = Proxy::before(&server.endpoints()[0]);
+    let old = Old::beside(&server).await;
+    let mut lock = old_lock(&through(&proxy), "node-b");
+    assert_eq!(lock.take().await.unwrap(), OldTake::Taken);
+    assert_eq!(lock.stays_for(), Some(OLD_SESSION));
+    let lost = lock.lost();
+    proxy.stall();
+    tokio::time::timeout(HINT_WITHIN, lost).await.expect("it is told");
+    until("it is gone", async || (!old.has(Old::MASTER).await).then_some(())).await;
+    proxy.heal();
+    let again = until("it is back", async || lock.take().await.ok()).await;
+    assert_eq!(again, OldTake::Taken);
 }

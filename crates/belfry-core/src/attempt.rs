@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::run::{Ended, Outcome, OutputFacts, Run, RunState, Usage};
+use crate::state::Saves;
 use crate::{Fence, Incarnation, NodeId, RunId};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +32,15 @@ pub struct Attempt {
     pub abandoned: bool,
     pub usage: Usage,
     pub output: OutputFacts,
+    /// What it wrote of the job's state, told to a server that does not own the run: its owner finds it here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saves: Option<Box<Saves>>,
+    /// Which script it executed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    /// It took longer than its job wants, from here on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue_at: Option<Timestamp>,
 }
 
 impl Attempt {
@@ -45,6 +55,9 @@ impl Attempt {
             abandoned: ended.abandoned,
             usage: ended.usage,
             output: ended.output,
+            saves: ended.saves.clone(),
+            script: ended.script.clone(),
+            overdue_at: ended.overdue_at,
             ..Self::of(run, ended.attempt, ended.ended_at)
         }
     }
@@ -59,6 +72,7 @@ impl Attempt {
             late: run.late,
             usage: run.usage,
             output: run.output,
+            script: run.script.clone(),
             ..Self::of(run, run.attempt, run.ended_at.unwrap_or(run.planned))
         }
     }
@@ -89,6 +103,9 @@ impl Attempt {
             abandoned: false,
             usage: Usage::default(),
             output: OutputFacts::default(),
+            saves: None,
+            script: None,
+            overdue_at: current.and_then(|run| run.overdue_at),
         }
     }
 
@@ -116,6 +133,9 @@ impl Attempt {
             abandoned: self.abandoned,
             usage: self.usage,
             output: self.output,
+            saves: self.saves.clone(),
+            script: self.script.clone(),
+            overdue_at: self.overdue_at,
         })
     }
 }

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::job::{Placement, Select};
-use crate::place::{Candidate, why_not_selected};
+use crate::place::{Candidate, could_have, why_not_selected};
+use crate::room::Amounts;
 use crate::{JobId, NodeId};
 
 /// Moves for the sake of balance in one pass.
@@ -38,6 +39,8 @@ fn is_no(value: &bool) -> bool {
 pub struct Homeless {
     pub job: JobId,
     pub select: Select,
+    /// A home must have so much in all; its runs wait there until it is free.
+    pub needs: Amounts,
     pub placement: Placement,
 }
 
@@ -116,7 +119,10 @@ fn balance(
 }
 
 fn is_fit(job: &Homeless, it: &Dwelling) -> bool {
-    it.alive && it.node.weight > 0 && why_not_selected(&job.select, &it.node).is_none()
+    it.alive
+        && it.node.weight > 0
+        && why_not_selected(&job.select, &it.node).is_none()
+        && could_have(job.needs, &it.node)
 }
 
 /// The node that would have least for its weight with one more; one whose clock is off gets none.
@@ -149,13 +155,20 @@ mod tests {
             excluded: false,
             clock_off: false,
             spool_full: false,
+            disk_low: false,
+            room: None,
             credit: 0,
         };
         Dwelling { node, alive: true }
     }
 
     fn jobs(count: u128) -> Vec<Homeless> {
-        let job = |n| Homeless { job: JobId::from_u128(n), select: Select::default(), placement: Placement::Weighted };
+        let job = |n| Homeless {
+            job: JobId::from_u128(n),
+            select: Select::default(),
+            needs: Amounts::NONE,
+            placement: Placement::Weighted,
+        };
         (1..=count).map(job).collect()
     }
 
@@ -238,6 +251,22 @@ mod tests {
         assert_eq!(plan(&jobs, &nodes, &leaving), [Move::Assign { job, node: NodeId::from_u128(2) }]);
         nodes[1].node.excluded = true;
         assert!(plan(&jobs, &nodes, &leaving).is_empty(), "there is nobody");
+    }
+
+    #[test]
+    fn a_home_has_in_all_what_the_job_needs_and_need_not_have_it_free() {
+        let has = |memory| Amounts { memory, ..Amounts::NONE };
+        let with = |number, total| {
+            let mut it = node(number, 1);
+            it.node.room = Some(crate::room::Room { total: has(total), free: has(0) });
+            it
+        };
+        let mut jobs = jobs(4);
+        jobs.iter_mut().for_each(|job| job.needs = has(8));
+        let mut homes = HashMap::new();
+        settle(&jobs, &[with(1, 7), with(2, 8)], &mut homes);
+        assert_eq!(per_node(&homes), BTreeMap::from([(2, 4)]));
+        assert!(plan(&jobs, &[with(1, 7)], &HashMap::new()).is_empty(), "there is nobody");
     }
 
     #[test]

@@ -136,6 +136,8 @@ pub enum Slot<'a> {
     Node(NodeId),
     /// A manual trigger, by its key.
     Manual(&'a str),
+    /// An instance of a wrapped command.
+    Instance(&'a str),
 }
 
 impl RunId {
@@ -153,6 +155,10 @@ impl RunId {
                 hash.update(b"m");
                 hash.update(key.as_bytes());
             }
+            Slot::Instance(instance) => {
+                hash.update(b"i");
+                hash.update(instance.as_bytes());
+            }
         }
         Self(timed(planned, hash.digest128()))
     }
@@ -164,6 +170,12 @@ impl RunId {
 }
 
 impl JobId {
+    /// Of something that is no job and yet has runs: the same for the same name, and older than every job.
+    pub fn of_name(namespace: &str, name: &str) -> Self {
+        let hash = xxh3::xxh3_128(format!("{namespace}/{name}").as_bytes());
+        Self(timed(Timestamp::UNIX_EPOCH, hash))
+    }
+
     pub fn shard(self) -> ShardId {
         ShardId((xxh3::xxh3_64(&self.0.to_be_bytes()) % u64::from(SHARD_COUNT)) as u8)
     }

@@ -9,8 +9,10 @@ use jiff::Timestamp;
 
 use crate::JobId;
 use crate::cursor::Cursor;
-use crate::job::{Job, JobDocument, Misfire, Overlap, Placement, Retry, RunOn};
+use crate::job::{Job, JobDocument, Misfire, Overlap, Placement, Retry, RunOn, Timeout};
+use crate::room::Amounts;
 use crate::schedule::{Schedule, jitter_for};
+use crate::service::ServiceRule;
 
 pub struct JobSlot {
     pub id: JobId,
@@ -20,17 +22,24 @@ pub struct JobSlot {
     pub misfire: Misfire,
     pub overlap: Overlap,
     pub retry: Option<Box<Retry>>,
+    needs: Option<Box<Amounts>>,
     /// Its work has ended where it runs before it may start elsewhere.
     pub exclusive: bool,
+    /// It always runs.
+    pub service: Option<ServiceRule>,
+    /// It says nothing of how long a run may take, and is of a kind that ends.
+    takes_default_timeout: bool,
     pub enabled: bool,
     pub run_on: RunOn,
     /// By whoever holds this table; else it is only known here.
     fires_here: bool,
+    /// Whoever holds this table does not want it to fire for now.
+    held: bool,
     pub created_at: Timestamp,
     seed: u64,
     jitter_ms: u32,
     counts_from: Timestamp,
-    /// `@after`: when the next fire is due, once the run before it has ended.
+    /// `@after` and services: when the next fire is due, once the run before it has ended.
     after_due: Option<Timestamp>,
     next: Option<Timestamp>,
 }
@@ -41,8 +50,29 @@ impl JobSlot {
         self.counts_from
     }
 
+    /// What a node must have free for one of its runs.
+    pub fn needs(&self) -> Amounts {
+        self.needs.as_deref().copied().unwrap_or_default()
+    }
+
     pub fn document(&self) -> Result<JobDocument, serde_json::Error> {
         serde_json::from_slice(&self.document)
+    }
+
+    /// Not after the end of its last run.
+    pub fn fires_by_clock(&self) -> bool {
+        self.schedule.delay_after_end().is_none() && self.service.is_none()
+    }
+
+    /// As it is executed: with the cluster's timeout if it has none of its own.
+    pub fn document_with(&self, default: Option<&Timeout>) -> Bytes {
+        match (default.filter(|_| self.takes_default_timeout), self.document.strip_prefix(b"{")) {
+            (Some(timeout), Some(rest)) => {
+                let timeout = serde_json::to_string(timeout).expect("durations and a word");
+                [format!("{{\"timeout\":{timeout},").as_bytes(), rest].concat().into()
+            }
+            (_, _) => self.document.clone(),
+        }
     }
 
     /// When a fire really starts.
@@ -57,14 +87,30 @@ impl JobSlot {
     /// Whether the schedule, as it is now, has a fire at this instant that was due after its last change.
     pub fn fires_at(&self, planned: Timestamp) -> bool {
         let just_before = planned.saturating_sub(std::time::Duration::from_nanos(1)).unwrap_or(Timestamp::MIN);
-        self.enabled
-            && self.fires_here
-            && planned > self.counts_from
-            && self.schedule.next_after(just_before) == Some(planned)
+        self.may_fire() && planned > self.counts_from && self.schedule.next_after(just_before) == Some(planned)
+    }
+
+    fn may_fire(&self) -> bool {
+        self.enabled && self.fires_here && !self.held
+    }
+
+    /// The next fire that is not claimed yet.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.next
+    }
+
+    /// Once more, beside what its schedule says.
+    fn is_due(&mut self, at: Option<Timestamp>) {
+        self.after_due = at;
+        self.next = match (self.next, self.after_due) {
+            (Some(next), Some(due)) if self.may_fire() => Some(next.min(due)),
+            (None, due) if self.may_fire() => due,
+            (next, _) => next,
+        };
     }
 
     fn next_after(&self, at: Timestamp) -> Option<Timestamp> {
-        if !self.enabled || !self.fires_here {
+        if !self.may_fire() {
             return None;
         }
         let by_time = self.schedule.next_after(at.max(self.counts_from));
@@ -111,6 +157,8 @@ pub struct JobTable {
     by_id: HashMap<JobId, u32>,
     /// Of these, the ones that nodes run from their own copies.
     local: BTreeSet<JobId>,
+    /// Those that always run.
+    services: BTreeSet<JobId>,
     /// Entries that a change made void are recognised by the slot's `next` and dropped when they come up.
     fires: BinaryHeap<Reverse<(Timestamp, JobId, u32)>>,
 }
@@ -123,6 +171,7 @@ impl JobTable {
             free: Vec::new(),
             by_id: HashMap::new(),
             local: BTreeSet::new(),
+            services: BTreeSet::new(),
             fires: BinaryHeap::new(),
         }
     }
@@ -146,7 +195,11 @@ impl JobTable {
 
     pub fn is_sticky(&self, id: JobId) -> bool {
         let document = self.get(id).and_then(|slot| slot.document().ok());
-        document.is_some_and(|document| matches!(document.placement, Placement::Sticky(_)))
+        document.is_some_and(|document| matches!(document.effective_placement(), Placement::Sticky(_)))
+    }
+
+    pub fn services(&self) -> Vec<JobId> {
+        self.services.iter().copied().collect()
     }
 
     /// Ids of the jobs that fire a delay after their last run ended.
@@ -157,6 +210,20 @@ impl JobTable {
             .filter(|slot| slot.schedule.delay_after_end().is_some())
             .map(|slot| slot.id)
             .collect()
+    }
+
+    /// Fires that a change made due, made after `since`, although the cursor had passed their instant already.
+    pub fn left_behind(&self, cursor: Cursor, since: Timestamp) -> Vec<(JobId, Timestamp)> {
+        let mut behind = Vec::new();
+        for slot in self.slots.iter().flatten().filter(|slot| slot.counts_from > since && slot.fires_by_clock()) {
+            let up_to = cursor.before_first_fire_of(slot.id);
+            let mut at = slot.counts_from;
+            while let Some(fire) = slot.schedule.next_after(at).filter(|fire| *fire <= up_to && slot.may_fire()) {
+                behind.push((slot.id, fire));
+                at = fire;
+            }
+        }
+        behind
     }
 
     /// As it was stored, without an answer to what it held before.
@@ -183,6 +250,7 @@ impl JobTable {
 
     /// What is already ordered stays so unless the schedule was changed.
     fn take_in(&mut self, mut slot: JobSlot, cursor: Cursor) {
+        slot.held = self.get(slot.id).is_some_and(|old| old.held);
         let same = |old: &&JobSlot| old.counts_from == slot.counts_from && old.fires_here == slot.fires_here;
         if let Some(old) = self.get(slot.id).filter(same) {
             slot.after_due = old.after_due;
@@ -194,6 +262,7 @@ impl JobTable {
     }
 
     pub fn remove(&mut self, id: JobId) {
+        self.services.remove(&id);
         self.local.remove(&id);
         if let Some(index) = self.by_id.remove(&id) {
             self.slots[index as usize] = None;
@@ -230,13 +299,18 @@ impl JobTable {
         let Some(index) = self.by_id.get(&id).copied() else { return };
         let Some(slot) = self.slots[index as usize].as_mut() else { return };
         let Some(delay) = slot.schedule.delay_after_end() else { return };
-        slot.after_due = at.saturating_add(delay).ok();
-        slot.next = match (slot.next, slot.after_due) {
-            (Some(next), Some(due)) if slot.enabled && slot.fires_here => Some(next.min(due)),
-            (None, due) if slot.enabled && slot.fires_here => due,
-            (next, _) => next,
-        };
+        slot.is_due(at.saturating_add(delay).ok());
         self.order(index);
+    }
+
+    /// The next run of a service starts at this instant, unless it is paused.
+    pub fn service_due(&mut self, id: JobId, at: Timestamp) {
+        let Some(index) = self.by_id.get(&id).copied() else { return };
+        if let Some(slot) = self.slots[index as usize].as_mut().filter(|slot| slot.service.is_some()) {
+            slot.next = None;
+            slot.is_due(Some(at));
+            self.order(index);
+        }
     }
 
     /// The first fire of a job that fires after its last run's end, when it has no open run.
@@ -244,6 +318,25 @@ impl JobTable {
         let Some(slot) = self.get(id) else { return };
         let from = last_end.map_or(slot.counts_from, |end| end.max(slot.counts_from));
         self.run_ended(id, from);
+    }
+
+    /// Nothing of it fires from now on.
+    pub fn hold(&mut self, id: JobId) {
+        if let Some(slot) = self.by_id.get(&id).and_then(|index| self.slots[*index as usize].as_mut()) {
+            slot.held = true;
+            slot.next = None;
+        }
+    }
+
+    /// It fires again; what passed until now was not due.
+    pub fn let_go(&mut self, id: JobId, now: Timestamp) {
+        let Some(index) = self.by_id.get(&id).copied() else { return };
+        let Some(slot) = self.slots[index as usize].as_mut().filter(|slot| slot.held) else { return };
+        slot.held = false;
+        slot.after_due = None;
+        slot.next = slot.next_after(now);
+        self.order(index);
+        self.run_ended(id, now);
     }
 
     fn put(&mut self, mut slot: JobSlot, cursor: Cursor) {
@@ -261,6 +354,11 @@ impl JobTable {
             }),
         };
         self.by_id.insert(id, index);
+        if slot.service.is_some() {
+            self.services.insert(id);
+        } else {
+            self.services.remove(&id);
+        }
         if slot.run_on == RunOn::One {
             self.local.remove(&id);
         } else {
@@ -296,9 +394,13 @@ impl JobTable {
             misfire: document.misfire,
             overlap: document.overlap,
             retry: document.retry.clone().map(Box::new),
+            needs: document.needs.as_ref().map(|needs| Box::new(Amounts::from(needs))),
             exclusive: document.is_exclusive(),
+            service: document.service_rule(),
+            takes_default_timeout: document.takes_default_timeout(),
             enabled: document.enabled,
             run_on: document.run_on,
+            held: false,
             fires_here: (document.run_on == RunOn::One) == (self.firer == Firer::Shard),
             jitter_ms: document.jitter.map_or(0, |jitter| jitter.get().as_millis() as u32),
             created_at,
@@ -312,7 +414,7 @@ impl JobTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Action, Shell};
+    use crate::job::{Action, Service, Shell};
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
@@ -342,6 +444,26 @@ mod tests {
     }
 
     #[test]
+    fn the_clusters_timeout_holds_for_jobs_that_have_none_and_are_to_end() {
+        let default: Timeout = serde_json::from_value(serde_json::json!({"after": "6h", "action": "report"})).unwrap();
+        let own: Timeout = serde_json::from_value(serde_json::json!({"after": "1s"})).unwrap();
+        let timeout_of = |timeout: Option<Timeout>, action: Action, default: Option<&Timeout>| {
+            let mut job = job(1, "@daily", "2026-11-15T00:00:00Z");
+            (job.document.timeout, job.document.action) = (timeout, action);
+            let mut table = JobTable::new(Firer::Shard);
+            table.upsert(&job, Cursor::starting(job.created_at)).unwrap();
+            let document = table.get(job.id).unwrap().document_with(default);
+            serde_json::from_slice::<JobDocument>(&document).unwrap().timeout
+        };
+        let shell = || Action::Shell(Shell { command: "true".into() });
+        let service = serde_json::from_value(serde_json::json!({"service": {"command": "x"}})).unwrap();
+        assert_eq!(timeout_of(None, shell(), Some(&default)), Some(default));
+        assert_eq!(timeout_of(None, shell(), None), None);
+        assert_eq!(timeout_of(Some(own), shell(), Some(&default)), Some(own));
+        assert_eq!(timeout_of(None, service, Some(&default)), None);
+    }
+
+    #[test]
     fn fires_come_in_the_order_of_instant_and_job() {
         let mut table = JobTable::new(Firer::Shard);
         let cursor = Cursor { at: at("2026-01-01T00:00:00Z"), job: JobId::from_u128(u128::MAX) };
@@ -362,6 +484,46 @@ mod tests {
         table.remove(JobId::from_u128(1));
         assert!(table.peek().is_none());
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_job_that_is_held_fires_nothing_and_nothing_of_that_time_later() {
+        let mut table = JobTable::new(Firer::Shard);
+        let cursor = Cursor { at: at("2026-01-01T00:00:00Z"), job: JobId::from_u128(u128::MAX) };
+        let id = JobId::from_u128(1);
+        table.upsert(&job(1, "* * * * *", "2025-01-01T00:00:00Z"), cursor).unwrap();
+        table.hold(id);
+        assert!(table.peek().is_none());
+        assert!(!table.get(id).unwrap().fires_at(at("2026-01-01T00:01:00Z")));
+        table.upsert(&job(1, "*/5 * * * *", "2026-01-01T00:02:00Z"), cursor).unwrap();
+        table.run_ended(id, at("2026-01-01T00:03:00Z"));
+        assert!(table.peek().is_none(), "nor when it is changed, or a run of it ends");
+        table.let_go(id, at("2026-01-01T01:00:00Z"));
+        assert_eq!(table.peek().unwrap().0, at("2026-01-01T01:05:00Z"));
+        table.upsert(&job(2, "@after 90s", "2026-01-01T00:00:00Z"), cursor).unwrap();
+        table.hold(JobId::from_u128(2));
+        table.let_go(JobId::from_u128(2), at("2026-01-01T00:10:00Z"));
+        assert_eq!(table.peek().unwrap().0, at("2026-01-01T00:11:30Z"));
+    }
+
+    #[test]
+    fn a_job_is_among_the_services_for_as_long_as_it_is_one() {
+        let mut table = JobTable::new(Firer::Shard);
+        let cursor = Cursor { at: at("2026-01-01T00:00:00Z"), job: JobId::from_u128(u128::MAX) };
+        let mut changed = job(1, "* * * * *", "2026-01-01T00:00:00Z");
+        table.upsert(&changed, cursor).unwrap();
+        assert!(table.services().is_empty());
+        let service = Service { command: Some("serve".into()), argv: vec![], stop_grace: None, restart_delay: None };
+        let shell = std::mem::replace(&mut changed.document.action, Action::Service(service));
+        table.upsert(&changed, cursor).unwrap();
+        assert_eq!(table.services(), [changed.id]);
+        let removed = changed.clone();
+        changed.document.action = shell;
+        table.upsert(&changed, cursor).unwrap();
+        assert!(table.services().is_empty(), "it is none any more");
+        table.upsert(&removed, cursor).unwrap();
+        table.remove(removed.id);
+        assert!(table.services().is_empty());
     }
 
     #[test]

@@ -31,6 +31,11 @@ pub fn judge(overlap: Overlap, going: usize, waiting: usize) -> Go {
     }
 }
 
+/// Whether a run was skipped because of this rule: that is what its job asked for.
+pub fn is_reason(reason: &str) -> bool {
+    reason.contains("overlap")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,5 +49,14 @@ mod tests {
         assert!(matches!(judge(Overlap::Queue, 1, 10), Go::Skip { .. }));
         assert_eq!(judge(Overlap::Queue, 0, 1), Go::Wait, "the queue is kept in order");
         assert_eq!(judge(Overlap::Replace, 1, 0), Go::Replace);
+    }
+
+    #[test]
+    fn its_reasons_are_known_again() {
+        for (overlap, going, waiting) in [(Overlap::Forbid, 1, 0), (Overlap::Queue, 1, 10)] {
+            let Go::Skip { reason } = judge(overlap, going, waiting) else { panic!("{overlap:?} starts it") };
+            assert!(is_reason(&reason), "{reason}");
+        }
+        assert!(!is_reason("missed by 7 s: misfire.policy is skip"));
     }
 }

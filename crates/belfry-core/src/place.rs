@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::job::{Placement, Select};
+use crate::room::{Amounts, Room};
 use crate::{Incarnation, JobId, NodeId, RunId};
 
 pub use decision::{By, Decision, Unfit, WhyNot};
@@ -31,6 +32,10 @@ pub struct Candidate {
     pub clock_off: bool,
     /// It has said that its disk has no room for more results.
     pub spool_full: bool,
+    /// It has said that it has less free disk than its floor.
+    pub disk_low: bool,
+    /// What runs with `needs` can have of it, less what is on its way there. None: it has not said.
+    pub room: Option<Room>,
     /// Smooth weighted round robin's running sum; kept by the caller between calls.
     pub credit: i64,
 }
@@ -42,6 +47,7 @@ pub struct Asked<'a> {
     pub run: RunId,
     pub planned: Timestamp,
     pub select: &'a Select,
+    pub needs: Amounts,
     pub rule: Placement,
     /// A manual run may name its node.
     pub wanted: Option<NodeId>,
@@ -50,6 +56,8 @@ pub struct Asked<'a> {
     pub last: Option<LastNode>,
     /// How many nodes the decision names for each reason; the others are counted.
     pub named_max: usize,
+    /// A service runs beside them.
+    pub takes_slot: bool,
 }
 
 /// The node that a job was last placed on, for the run of this instant.
@@ -66,7 +74,7 @@ pub const NAMED_IN_RECORDS: usize = 3;
 /// Only the rules that go round (`weighted`, and `sticky` when it chooses anew) change the candidates: their credit.
 pub fn place(asked: &Asked<'_>, candidates: &mut [&mut Candidate]) -> (Option<usize>, Decision) {
     let mut verdicts: Vec<Option<WhyNot>> = candidates.iter().map(|node| why_unfit(asked, node)).collect();
-    let has_free_slot = |node: &Candidate| node.load < node.slots;
+    let has_free_slot = |node: &Candidate| node.load < node.slots || !asked.takes_slot;
     let some_free = candidates.iter().zip(&verdicts).any(|(node, verdict)| verdict.is_none() && has_free_slot(node));
     if some_free {
         for (node, verdict) in candidates.iter().zip(&mut verdicts) {
@@ -105,17 +113,37 @@ fn why_unfit(asked: &Asked<'_>, node: &Candidate) -> Option<WhyNot> {
         Some(WhyNot::AnotherAskedFor)
     } else if let Some(why) = why_not_selected(asked.select, node) {
         Some(why)
+    } else if let Some(why @ WhyNot::TooSmall) = why_no_room(asked.needs, node) {
+        Some(why)
     } else if node.clock_off {
         Some(WhyNot::ClockOff)
     } else if node.spool_full {
         Some(WhyNot::SpoolFull)
+    } else if node.disk_low {
+        Some(WhyNot::DiskLow)
     } else if node.weight == 0 {
         Some(WhyNot::NoWeight)
-    } else if node.load >= node.slots.saturating_add(node.backlog) {
+    } else if asked.takes_slot && node.load >= node.slots.saturating_add(node.backlog) {
         Some(WhyNot::NoFreeSlot)
     } else {
-        None
+        why_no_room(asked.needs, node)
     }
+}
+
+fn why_no_room(needs: Amounts, node: &Candidate) -> Option<WhyNot> {
+    match &node.room {
+        _ if needs.is_none() => None,
+        None => Some(WhyNot::RoomUnknown),
+        Some(room) => room.short_of(needs).map(|short| match short.for_ever {
+            true => WhyNot::TooSmall,
+            false => WhyNot::TooLittleFree,
+        }),
+    }
+}
+
+/// Whether it could have so much if nothing else went on there, as far as it is known.
+pub fn could_have(needs: Amounts, node: &Candidate) -> bool {
+    !matches!(why_no_room(needs, node), Some(WhyNot::TooSmall))
 }
 
 /// None: the job is meant to run on the node, whatever that does at the moment.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::RunId;
-use crate::job::{Backoff, JobDocument, Retry, WhenCutOff};
+use crate::job::{Action, Backoff, JobDocument, Retry, WhenCutOff};
 use crate::run::RunState;
 
 /// An exponential delay is shifted by up to this part of it, so that a herd that failed together does not come back together.
@@ -72,14 +72,15 @@ impl JobDocument {
     /// lost, whatever `when_cut_off` says.
     pub fn is_exclusive(&self) -> bool {
         let starts_again = |retry: &Retry| retry.attempts > 1 && retry.on.iter().any(|on| on == "lost");
-        self.when_cut_off == WhenCutOff::Stop || self.retry.as_ref().is_some_and(starts_again)
+        let is_service = matches!(self.action, Action::Service(_));
+        is_service || self.when_cut_off == WhenCutOff::Stop || self.retry.as_ref().is_some_and(starts_again)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Action, RetryWhere, Shell};
+    use crate::job::{RetryWhere, Shell};
     use crate::units::Span;
 
     fn retry(on: &[&str], backoff: Backoff) -> Retry {

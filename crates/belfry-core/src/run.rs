@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::Attempt;
 use crate::place::Decision;
+use crate::state::Saves;
 use crate::{Fence, Incarnation, JobId, NodeId, RunId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -56,6 +57,15 @@ impl RunState {
         }
     }
 
+    /// It was started, or may have been, and did not succeed. What was skipped or cancelled says nothing of how its job does.
+    pub fn is_failure(self) -> bool {
+        match self {
+            RunState::Failed | RunState::TimedOut | RunState::Killed | RunState::Lost => true,
+            RunState::Claimed | RunState::Dispatched | RunState::Running | RunState::Waiting => false,
+            RunState::Succeeded | RunState::Skipped | RunState::Cancelled => false,
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             RunState::Claimed => "claimed",
@@ -98,12 +108,25 @@ pub enum Trigger {
         key: String,
         of: RunId,
     },
+    /// A host's own cron, through `dcron`: no server had a part in it.
+    Wrapped {
+        instance: String,
+    },
 }
 
 impl Trigger {
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Trigger::Schedule => "schedule",
+            Trigger::Manual { .. } => "manual",
+            Trigger::Rerun { .. } => "rerun",
+            Trigger::Wrapped { .. } => "wrapped",
+        }
+    }
+
     pub fn key(&self) -> Option<&str> {
         match self {
-            Trigger::Schedule => None,
+            Trigger::Schedule | Trigger::Wrapped { .. } => None,
             Trigger::Manual { key, .. } | Trigger::Rerun { key, .. } => Some(key),
         }
     }
@@ -144,9 +167,15 @@ pub struct Run {
     pub marks: Marks,
     pub usage: Usage,
     pub output: OutputFacts,
+    /// When the current attempt had taken longer than the job's `timeout.after`, and went on (`action: report`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue_at: Option<Timestamp>,
     /// Why its node was chosen, or why none can take it. None: nothing was decided about it, or who decided is gone.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "shared")]
     pub placement: Option<Arc<Decision>>,
+    /// The script that was executed, with its digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
 }
 
 mod shared {
@@ -196,6 +225,69 @@ pub struct Usage {
     pub max_rss_bytes: u64,
     /// Background processes that outlived the command.
     pub left_behind: u32,
+    #[serde(default)]
+    pub held: Held,
+}
+
+/// What held each limit that the run had; none: it had no such limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub memory: Option<HeldBy>,
+    pub cpus: Option<HeldBy>,
+    pub processes: Option<HeldBy>,
+    pub open_files: Option<HeldBy>,
+    pub cpu_time: Option<HeldBy>,
+    pub file_size: Option<HeldBy>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldBy {
+    /// Each process alone.
+    Rlimit = 1,
+    /// The whole tree.
+    CgroupV1 = 2,
+    CgroupV2 = 3,
+}
+
+impl Held {
+    const BITS_EACH: u32 = 2;
+
+    fn each(self) -> [(&'static str, Option<HeldBy>); 6] {
+        [
+            ("memory", self.memory),
+            ("cpus", self.cpus),
+            ("processes", self.processes),
+            ("open_files", self.open_files),
+            ("cpu_time", self.cpu_time),
+            ("file_size", self.file_size),
+        ]
+    }
+
+    pub fn bits(self) -> u32 {
+        let by = self.each().map(|(_, by)| by.map_or(0, |by| by as u32));
+        by.into_iter().rev().fold(0, |bits, by| bits << Self::BITS_EACH | by)
+    }
+
+    pub fn from_bits(bits: u32) -> Self {
+        let by = |place: u32| match bits >> (place * Self::BITS_EACH) & 3 {
+            1 => Some(HeldBy::Rlimit),
+            2 => Some(HeldBy::CgroupV1),
+            3 => Some(HeldBy::CgroupV2),
+            _ => None,
+        };
+        Self { memory: by(0), cpus: by(1), processes: by(2), open_files: by(3), cpu_time: by(4), file_size: by(5) }
+    }
+
+    /// In the words of the API.
+    pub fn words(self) -> Vec<String> {
+        let word = |by| match by {
+            HeldBy::Rlimit => "rlimit",
+            HeldBy::CgroupV1 => "cgroup v1",
+            HeldBy::CgroupV2 => "cgroup v2",
+        };
+        self.each().into_iter().filter_map(|(limit, by)| Some(format!("{limit} by {}", word(by?)))).collect()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,6 +312,11 @@ pub enum Event {
         at: Timestamp,
         attempt: u32,
     },
+    /// It takes longer than its job wants, and goes on.
+    Overdue {
+        at: Timestamp,
+        attempt: u32,
+    },
     /// An agent's word on how an attempt ended.
     Ended(Ended),
     /// A server's decision about a run that it knows not to be running or cannot know of.
@@ -233,6 +330,19 @@ pub enum Event {
         last: Box<Attempt>,
         until: Timestamp,
     },
+}
+
+impl Event {
+    /// The one that an agent speaks of.
+    pub fn attempt(&self) -> Option<u32> {
+        match self {
+            Event::Dispatched { attempt, .. } | Event::Started { attempt, .. } | Event::Overdue { attempt, .. } => {
+                Some(*attempt)
+            }
+            Event::Ended(ended) => Some(ended.attempt),
+            Event::Decided { .. } | Event::Waits { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,12 +385,27 @@ pub struct Ended {
     pub abandoned: bool,
     pub usage: Usage,
     pub output: OutputFacts,
+    /// What it wrote of the job's state and nobody had acknowledged when it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saves: Option<Box<Saves>>,
+    /// Which script it executed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    /// It took longer than its job wants, from here on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue_at: Option<Timestamp>,
 }
 
 impl Ended {
     /// A later attempt that its node did not start: the run ends as the one before it did.
     pub fn is_attempt_not_made(&self) -> bool {
         self.outcome == Outcome::Skipped && self.attempt > 1
+    }
+
+    /// Not all that it wrote of the job's state could be kept: its record says so.
+    pub fn not_saved(&mut self, why: &[String]) {
+        let why = format!("not saved: {}", why.join("; "));
+        self.reason = Some(self.reason.take().map_or(why.clone(), |reason| format!("{reason}; {why}")));
     }
 }
 
@@ -321,11 +446,11 @@ impl Run {
     /// Moves on, or answers [`Stale`] and changes nothing.
     pub fn on(&mut self, event: Event) -> Result<(), Stale> {
         let stale = Stale { run: self.id, state: self.state };
-        // `lost` is the one end that a later truth may correct. Not by an attempt that was never started though others were before it: what
-        // became of those is not told by it.
-        let corrects =
-            self.state == RunState::Lost && matches!(&event, Event::Ended(ended) if !ended.is_attempt_not_made());
-        if self.state.is_ended() && !corrects {
+        // An attempt that was never started though others were before it does not tell what became of those.
+        let tells_nothing = matches!(&event, Event::Ended(ended) if ended.is_attempt_not_made());
+        // `lost` is the one end that a later truth may correct.
+        let corrects = self.state == RunState::Lost && matches!(event, Event::Ended(_));
+        if tells_nothing || self.state.is_ended() && !corrects {
             return Err(stale);
         }
         match event {
@@ -350,6 +475,12 @@ impl Run {
                 self.state = RunState::Running;
                 self.started_at = Some(at);
             }
+            Event::Overdue { at, attempt } => {
+                if self.state != RunState::Running || attempt != self.attempt || self.overdue_at.is_some() {
+                    return Err(stale);
+                }
+                self.overdue_at = Some(at);
+            }
             Event::Ended(ended) => {
                 if ended.attempt < self.attempt {
                     return Err(stale);
@@ -366,6 +497,8 @@ impl Run {
                 self.signal = ended.signal;
                 self.usage = ended.usage;
                 self.output = ended.output;
+                self.script = ended.script;
+                self.overdue_at = ended.overdue_at;
             }
             Event::Decided { at, verdict, reason } => {
                 let may_be = match verdict {
@@ -396,6 +529,7 @@ impl Run {
                 self.signal = last.signal;
                 self.usage = last.usage;
                 self.output = last.output;
+                self.overdue_at = last.overdue_at;
             }
         }
         Ok(())
@@ -410,7 +544,14 @@ impl Run {
             (self.started_at, self.ended_at) = (None, None);
             (self.exit_code, self.signal) = (None, None);
             (self.usage, self.output) = (Usage::default(), OutputFacts::default());
+            self.overdue_at = None;
         }
+    }
+
+    /// It was skipped because it could not run in time: nobody was there to start it, or no node could take it.
+    pub fn was_missed(&self) -> bool {
+        let is_wanted = |reason: &String| crate::overlap::is_reason(reason);
+        self.state == RunState::Skipped && !self.reason.as_ref().is_some_and(is_wanted)
     }
 
     /// The progress of a run that has ended is this or greater, that of an open one is less.
@@ -473,7 +614,9 @@ mod tests {
             marks: Default::default(),
             usage: Usage::default(),
             output: OutputFacts::default(),
+            overdue_at: None,
             placement: None,
+            script: None,
         }
     }
 
@@ -499,6 +642,9 @@ mod tests {
             abandoned: false,
             usage: Usage::default(),
             output: OutputFacts::default(),
+            saves: None,
+            script: None,
+            overdue_at: None,
         })
     }
 
@@ -521,6 +667,20 @@ mod tests {
             last = run.progress();
         }
         assert_eq!(run.state, RunState::Succeeded);
+    }
+
+    #[test]
+    fn a_later_attempt_that_was_never_started_ends_nothing_by_itself() {
+        let mut run = claimed();
+        run.on(dispatched(1)).unwrap();
+        run.on(Event::Started { at: at(10), attempt: 1 }).unwrap();
+        run.on(waits(&run, 30)).unwrap();
+        run.on(dispatched(2)).unwrap();
+        let going = run.clone();
+        run.on(ended(2, Outcome::Skipped)).unwrap_err();
+        assert_eq!(run, going, "what became of the first one is not told by it");
+        run.on(decided(Verdict::Lost)).unwrap();
+        run.on(ended(2, Outcome::Skipped)).unwrap_err();
     }
 
     #[test]
@@ -618,6 +778,26 @@ mod tests {
         let mut going = claimed();
         going.on(dispatched(1)).unwrap();
         going.on(decided(Verdict::Failed)).unwrap_err();
+    }
+
+    #[test]
+    fn that_a_run_is_overdue_is_told_once_an_attempt_and_changes_nothing_else() {
+        let overdue = |attempt, second| Event::Overdue { at: at(second), attempt };
+        let mut run = claimed();
+        run.on(dispatched(1)).unwrap();
+        run.on(overdue(1, 20)).unwrap_err();
+        run.on(Event::Started { at: at(10), attempt: 1 }).unwrap();
+        let progress = run.progress();
+        run.on(overdue(2, 20)).unwrap_err();
+        run.on(overdue(1, 20)).unwrap();
+        run.on(overdue(1, 21)).unwrap_err();
+        assert_eq!((run.state, run.overdue_at, run.progress()), (RunState::Running, Some(at(20)), progress));
+        run.on(waits(&run, 30)).unwrap();
+        assert_eq!(run.overdue_at, Some(at(20)), "of the attempt that is over");
+        run.on(dispatched(2)).unwrap();
+        assert_eq!(run.overdue_at, None);
+        run.on(ended(2, Outcome::Succeeded)).unwrap();
+        run.on(overdue(2, 40)).unwrap_err();
     }
 
     #[test]

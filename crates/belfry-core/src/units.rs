@@ -25,6 +25,10 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 pub struct Span(Duration);
 
 impl Span {
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(Duration::from_millis(millis))
+    }
+
     pub const fn from_secs(secs: u64) -> Self {
         Self(Duration::from_secs(secs))
     }
@@ -122,6 +126,13 @@ impl Size {
         let (_, bytes) = SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?;
         number.checked_mul(*bytes).filter(|n| *n < 1 << 60).map(Self).ok_or_else(|| format!("`{text}` is too large"))
     }
+
+    /// As a measurement is read: `1.5GiB`, not all of its digits.
+    pub fn about(self) -> String {
+        let (unit, bytes) = SIZE_UNITS[..4].iter().find(|(_, bytes)| self.0 >= *bytes).unwrap_or(&("B", 1));
+        let tenths = (self.0 as f64 / *bytes as f64 * 10.0).floor() / 10.0;
+        format!("{tenths}{unit}")
+    }
 }
 
 impl fmt::Display for Size {
@@ -191,6 +202,9 @@ mod tests {
             if bytes != 0 {
                 assert_eq!(size.to_string(), back);
             }
+        }
+        for (bytes, about) in [(0, "0B"), (1023, "1023B"), (1536 << 20, "1.5GiB"), ((1 << 30) - 1, "1023.9MiB")] {
+            assert_eq!(Size::from_bytes(bytes).about(), about);
         }
         for text in ["", "5", "MiB", "1gib", "-1B", "99999999TiB"] {
             assert!(Size::parse(text).is_err(), "{text}");

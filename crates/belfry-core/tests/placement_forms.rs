@@ -1,4 +1,4 @@
-//! How `placement` is written, and how it is written back.
+//! How `placement` and `needs` are written, and how they are written back.
 
 use belfry_core::JobDocument;
 use belfry_core::job::{Placement, STICKY_DEFAULT};
@@ -44,4 +44,30 @@ fn a_refusal_names_what_would_be_accepted() {
     }
     let never = read(json!({"sticky": "0s"})).unwrap().validate("2026-01-01T00:00:00Z".parse().unwrap()).unwrap_err();
     assert_eq!(never.field, "placement.sticky");
+}
+
+#[test]
+fn needs_are_amounts_that_a_node_can_have() {
+    let check = |needs: Value| {
+        let document = json!({"name": "a", "action": {"shell": {"command": "true"}}, "needs": needs});
+        let document = JobDocument::from_value(document).map_err(|refusal| refusal.to_string())?;
+        let verdict = document.validate("2026-01-01T00:00:00Z".parse().unwrap());
+        verdict
+            .map(|()| serde_json::to_value(&document).unwrap()["needs"].clone())
+            .map_err(|refusal| refusal.to_string())
+    };
+    let all = json!({"memory": "512MiB", "cpus": 0.5, "disk": "1GiB"});
+    assert_eq!(check(all.clone()), Ok(all));
+    assert_eq!(check(json!({"cpus": 1.0})), Ok(json!({"cpus": 1.0})));
+    for (needs, wanted) in [
+        (json!({"memory": "0B"}), "needs.memory"),
+        (json!({"disk": "0B"}), "needs.disk"),
+        (json!({"cpus": 0}), "`0` is out of range; 0.01 to 4096 are accepted"),
+        (json!({"cpus": -1}), "needs.cpus"),
+        (json!({"memory": 5}), "needs.memory"),
+        (json!({"gpus": 1}), "needs.gpus: unknown field"),
+    ] {
+        let refusal = check(needs.clone()).unwrap_err();
+        assert!(refusal.contains(wanted), "{needs}: {refusal}");
+    }
 }

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nix::sys::signal::Signal;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
+use crate::output::OutputCopy;
 use crate::prepared::RunTag;
+use crate::processes::Processes;
 use crate::spawner::Spawner;
 use crate::wire::{Exited, Token};
+use crate::zygote::TREE_WILL_BE_ASKED;
 use crate::{clock, wire};
 
 /// A child that runs, or ran. Dropping it leaves the process alone.
@@ -17,6 +21,7 @@ pub struct Child {
     pub started_at: Timestamp,
     pub(crate) token: Token,
     pub(crate) tag: RunTag,
+    pub(crate) is_behind_shim: bool,
     pub(crate) spawner: Spawner,
     pub(crate) output: Option<OutputPipes>,
     pub(crate) exit: ExitWait,
@@ -37,6 +42,8 @@ pub struct Exit {
     /// Processes of the run that were still there. They are left alone unless the run is ended or the agent dies. One
     /// that left its process group is counted only when no other run was going on.
     pub left_behind: u32,
+    /// Its shim has ended it because the deadline for what is exclusive was over.
+    pub past_deadline: bool,
     pub ended_at: Timestamp,
 }
 
@@ -54,6 +61,19 @@ pub struct OutputPipes {
     pub(crate) stderr: pipe::Receiver,
     /// Resolves, with a value or without, when the child has exited.
     pub(crate) exited: oneshot::Receiver<()>,
+    pub(crate) copy: Option<OutputCopy>,
+}
+
+impl OutputPipes {
+    /// For whoever reads them by itself.
+    pub fn into_streams(self) -> (pipe::Receiver, pipe::Receiver) {
+        (self.stdout, self.stderr)
+    }
+
+    /// Everything that is read goes there too, as it comes.
+    pub fn copied_to(self, copy: Option<OutputCopy>) -> Self {
+        Self { copy, ..self }
+    }
 }
 
 /// Ends the whole tree of one child. Holds no output and no exit, so it can be given away.
@@ -61,6 +81,8 @@ pub struct OutputPipes {
 pub struct Killer {
     token: Token,
     tag: RunTag,
+    root: u32,
+    is_behind_shim: bool,
     spawner: Spawner,
 }
 
@@ -83,7 +105,8 @@ impl Child {
     }
 
     pub fn killer(&self) -> Killer {
-        Killer { token: self.token, tag: self.tag.clone(), spawner: self.spawner.clone() }
+        let (token, tag, root, is_behind_shim) = (self.token, self.tag.clone(), self.pid, self.is_behind_shim);
+        Killer { token, tag, root, is_behind_shim, spawner: self.spawner.clone() }
     }
 }
 
@@ -100,6 +123,24 @@ impl Killer {
     }
 }
 
+impl Killer {
+    /// A signal for every process that descends from the child, which may do with it what it likes. The child must not have been
+    /// waited for yet.
+    pub fn pass_on(&self, signal: Signal) {
+        let seen = Processes::look();
+        let root = self.root as i32;
+        // What holds a run to its deadline is told only that its tree is asked to end.
+        let for_root = match (self.is_behind_shim, signal) {
+            (false, _) => Some(signal),
+            (true, Signal::SIGTERM | Signal::SIGINT) => Some(TREE_WILL_BE_ASKED),
+            (true, _) => None,
+        };
+        let first = seen.all().filter(|process| process.pid == root);
+        first.for_each(|process| for_root.into_iter().for_each(|signal| process.signal(signal)));
+        seen.descendants_of(root).iter().for_each(|process| process.signal(signal));
+    }
+}
+
 impl Exit {
     pub(crate) fn lost() -> Exit {
         Exit {
@@ -108,6 +149,7 @@ impl Exit {
             cpu_system: Duration::ZERO,
             max_rss_bytes: 0,
             left_behind: 0,
+            past_deadline: false,
             ended_at: clock::timestamp(clock::wall_ns()),
         }
     }
@@ -121,6 +163,7 @@ impl From<Exited> for Exit {
             cpu_system: Duration::from_micros(exited.system_us),
             max_rss_bytes: exited.max_rss_kib * 1024,
             left_behind: exited.left_behind,
+            past_deadline: exited.past_deadline,
             ended_at: clock::timestamp(exited.ended_at_ns),
         }
     }

@@ -1,4 +1,4 @@
-//! The two clocks this crate reads, in one place, also usable in the zygote, which has no runtime.
+//! The clocks this crate reads, in one place, also usable in the zygote, which has no runtime.
 
 use std::time::Duration;
 
@@ -15,11 +15,16 @@ pub(crate) fn monotonic() -> Duration {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
+/// Goes on while the machine sleeps.
+pub(crate) fn boottime() -> Duration {
+    read(ClockId::CLOCK_BOOTTIME)
+}
+
 pub(crate) fn timestamp(ns: i64) -> jiff::Timestamp {
     jiff::Timestamp::from_nanosecond(i128::from(ns)).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }
 
 fn read(clock: ClockId) -> Duration {
-    // Both clocks exist on every Linux, so the only failure would be a broken kernel.
+    // All of them exist on every Linux, so the only failure would be a broken kernel.
     clock_gettime(clock).map(Duration::from).unwrap_or_default()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
 use std::path::PathBuf;
 
-use nix::unistd::{Gid, Uid, User, getgrouplist, getgroups, getuid};
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist, getgroups, getuid};
 
 use crate::prepared::Identity;
 
@@ -27,15 +27,19 @@ pub struct Login {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
     #[error("user {user} does not exist on this node; create it (useradd {user}) or name another one in `as.user`")]
-    Unknown { user: String },
-    #[error("look up user {user}: {reason}; is the user database of this node reachable?")]
-    Failed { user: String, reason: String },
+    UnknownUser { user: String },
+    #[error(
+        "group {group} does not exist on this node; create it (groupadd {group}) or name another one in `as.group`"
+    )]
+    UnknownGroup { group: String },
+    #[error("look up {name}: {reason}; is the user database of this node reachable?")]
+    Failed { name: String, reason: String },
 }
 
 impl LookupError {
     pub fn is_transient(&self) -> bool {
         match self {
-            LookupError::Unknown { .. } => false,
+            LookupError::UnknownUser { .. } | LookupError::UnknownGroup { .. } => false,
             LookupError::Failed { .. } => true,
         }
     }
@@ -49,12 +53,19 @@ impl Login {
 
 /// Asks the user database, which may be on the network: call it where waiting is allowed, and keep the answer.
 pub fn lookup_user(name: &str) -> Result<Login, LookupError> {
-    let failed = |reason: String| LookupError::Failed { user: name.into(), reason };
-    let unknown = || LookupError::Unknown { user: name.into() };
+    let failed = |reason: String| LookupError::Failed { name: name.into(), reason };
+    let unknown = || LookupError::UnknownUser { user: name.into() };
     let user = User::from_name(name).map_err(|errno| failed(errno.desc().into()))?.ok_or_else(unknown)?;
     let c_name = CString::new(name).map_err(|_nul| unknown())?;
     let groups = getgrouplist(&c_name, user.gid).map_err(|errno| failed(errno.desc().into()))?;
     Ok(login(user, groups))
+}
+
+/// The number of a group. It may wait as `lookup_user` does.
+pub fn lookup_group(name: &str) -> Result<u32, LookupError> {
+    let failed = |errno: nix::errno::Errno| LookupError::Failed { name: name.into(), reason: errno.desc().into() };
+    let unknown = || LookupError::UnknownGroup { group: name.into() };
+    Group::from_name(name).map_err(failed)?.map(|group| group.gid.as_raw()).ok_or_else(unknown)
 }
 
 /// The user this process runs as. One without an entry in the user database gets `/` as home and `/bin/sh`.

@@ -31,6 +31,8 @@ pub enum SpawnError {
     NotText { what: &'static str },
     #[error("the helper process that starts children is gone; it is being started again, try once more")]
     ZygoteGone,
+    #[error("it was not started: the time for which this node may start it was over")]
+    TooLate,
     #[error("start a child ({step}): {}", std::io::Error::from_raw_os_error(*errno))]
     Os { step: &'static str, errno: i32 },
 }
@@ -39,7 +41,7 @@ impl SpawnError {
     /// Whether the same start may succeed a little later, with nothing changed by a person.
     pub fn is_transient(&self) -> bool {
         match self {
-            SpawnError::ZygoteGone => true,
+            SpawnError::ZygoteGone | SpawnError::TooLate => true,
             SpawnError::Os { errno, .. } => matches!(
                 Errno::from_raw(*errno),
                 Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::EINTR | Errno::ETXTBSY
@@ -64,6 +66,7 @@ impl SpawnError {
             | SpawnError::TooLong { .. }
             | SpawnError::NotText { .. }
             | SpawnError::ZygoteGone
+            | SpawnError::TooLate
             | SpawnError::Os { .. } => 126,
         }
     }
@@ -113,6 +116,7 @@ impl Asked {
                 reason: "the interpreter named in it does not exist".into(),
                 advice: "correct the #! line of the script, or install the interpreter on this node",
             },
+            (Step::Deadline, _) => SpawnError::TooLate,
             (Step::Directory, _) => SpawnError::Directory { directory, reason },
             (Step::Groups | Step::Group | Step::User, _) => {
                 SpawnError::Identity { uid, gid, step: step.name(), reason }

@@ -70,7 +70,18 @@ impl Processes {
 impl Process {
     /// The environment the process was started with; empty when it may not be read.
     pub(crate) fn environ(&self) -> Vec<u8> {
-        std::fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default()
+        self.read("environ")
+    }
+
+    /// A file of it in /proc; empty when it may not be read. A process whose first thread has ended has it only with the others.
+    fn read(&self, file: &str) -> Vec<u8> {
+        let of_all = std::fs::read(format!("/proc/{}/{file}", self.pid)).unwrap_or_default();
+        if !of_all.is_empty() {
+            return of_all;
+        }
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        let of_each = threads.map(|thread| std::fs::read(thread.path().join(file)).unwrap_or_default());
+        of_each.into_iter().find(|bytes| !bytes.is_empty()).unwrap_or_default()
     }
 
     /// The environment, unless the process is in the middle of an exec or gone. One that is empty is looked at again: an exec may
@@ -90,9 +101,8 @@ impl Process {
 
     /// Seen in the middle of an exec, when a process has neither arguments nor environment for a moment.
     fn is_in_exec(&self) -> bool {
-        let read = |file: &str| std::fs::read(format!("/proc/{}/{file}", self.pid)).unwrap_or_default();
         // The environment once more: it comes just after the arguments.
-        read("cmdline").is_empty() && read("environ").is_empty()
+        self.read("cmdline").is_empty() && self.read("environ").is_empty()
     }
 
     /// Sends `signal` to this process and to no later one that got its number. Gone is fine.

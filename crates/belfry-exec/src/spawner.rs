@@ -16,10 +16,12 @@ use tokio::net::unix::pipe;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::child::{Child, Exit, ExitWait, OutputPipes};
+use crate::deadline::Deadline;
 use crate::environment::CLEAN_PATH;
 use crate::error::{Asked, SpawnError};
 use crate::link::{Link, Started, Waiting};
 use crate::prepared::{ATTEMPT, Prepared, RUN_ID, RunTag};
+use crate::sealed::Sealed;
 use crate::wire::{FRAME_BYTES_MAX, Request, SpawnRequest, Token};
 use crate::{clock, socket, survivors, tasks};
 
@@ -57,9 +59,9 @@ const ARGUMENT_BYTES_MAX: usize = 128 * 1024 - 1;
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 impl Spawner {
-    /// Starts the zygote. Must be called inside a tokio runtime.
-    pub fn start(command: ZygoteCommand) -> io::Result<Spawner> {
-        let (zygote, current) = start_zygote(&command)?;
+    /// Starts the zygote. `deadline`: of what is exclusive. Must be called inside a tokio runtime.
+    pub fn start(command: ZygoteCommand, deadline: Deadline) -> io::Result<Spawner> {
+        let (zygote, current) = start_zygote(&command, &deadline)?;
         let (alive, released) = oneshot::channel();
         let shared = Arc::new(Shared {
             current: Mutex::new(current.clone()),
@@ -68,7 +70,7 @@ impl Spawner {
             _alive: alive,
         });
         // Fate: ends when the last user of this spawner is gone; it fails only together with the zygote, which it restarts.
-        tasks::spawn("zygote-keeper", keep(command, zygote, current, Arc::downgrade(&shared), released));
+        tasks::spawn("zygote-keeper", keep(command, deadline, zygote, current, Arc::downgrade(&shared), released));
         Ok(Spawner { shared })
     }
 
@@ -78,8 +80,12 @@ impl Spawner {
 
     /// Starts a child; returns when it runs the program. When this future is dropped before, the child is ended.
     pub async fn spawn(&self, what: Prepared) -> Result<Child, SpawnError> {
-        let tag = what.tag.clone();
+        let (tag, is_behind_shim) = (what.tag.clone(), what.exclusive);
         let token = Token(self.shared.next_token.fetch_add(1, Ordering::Relaxed));
+        let sealed = what.sealed.as_ref().map(Sealed::descriptor).transpose();
+        let sealed = sealed.map_err(|cause| SpawnError::os("copy a descriptor", &cause))?;
+        let stdin = what.stdin.as_ref().map(|stdin| stdin.try_clone()).transpose();
+        let stdin = stdin.map_err(|cause| SpawnError::os("copy a descriptor", &cause))?;
         let (request, asked) = into_request(token, what)?;
         let _in_flight = self.shared.in_flight.acquire().await.map_err(|_closed| SpawnError::ZygoteGone)?;
         let (stdout, child_stdout) = output_pipe()?;
@@ -95,7 +101,8 @@ impl Spawner {
             exit: exit_sender,
             exited: exited_sender,
         };
-        if !self.shared.current().link.ask_start(token, request, vec![child_stdout, child_stderr], waiting) {
+        let descriptors = [child_stdout, child_stderr].into_iter().chain(stdin).chain(sealed).collect();
+        if !self.shared.current().link.ask_start(token, request, descriptors, waiting) {
             return Err(SpawnError::ZygoteGone);
         }
         let Started { pid, started_at_ns } = started.await.map_err(|_closed| SpawnError::ZygoteGone)??;
@@ -104,8 +111,9 @@ impl Spawner {
             started_at: clock::timestamp(started_at_ns),
             token,
             tag,
+            is_behind_shim,
             spawner: self.clone(),
-            output: Some(OutputPipes { stdout, stderr, exited }),
+            output: Some(OutputPipes { stdout, stderr, exited, copy: None }),
             exit: ExitWait::Pending(exit),
         })
     }
@@ -122,13 +130,13 @@ impl Shared {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one child that the zygote cannot start: itself")]
-fn start_zygote(command: &ZygoteCommand) -> io::Result<(std::process::Child, Current)> {
+fn start_zygote(command: &ZygoteCommand, deadline: &Deadline) -> io::Result<(std::process::Child, Current)> {
     let (ours, theirs) = socket::pair()?;
-    // The socket goes as stdin: no work between fork and exec, so this is fast for an agent of any size.
+    // Socket and memory go as stdin and stdout: no work between fork and exec, so this is fast for an agent of any size.
     let zygote = Command::new(&command.program)
         .args(&command.args)
         .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
+        .stdout(Stdio::from(deadline.file()?))
         .stderr(Stdio::inherit())
         .spawn()?;
     let current = Current { link: Link::new(ours)?, pid: zygote.id() };
@@ -138,6 +146,7 @@ fn start_zygote(command: &ZygoteCommand) -> io::Result<(std::process::Child, Cur
 /// Serves one zygote after the other, until nobody needs one.
 async fn keep(
     command: ZygoteCommand,
+    deadline: Deadline,
     mut zygote: std::process::Child,
     mut current: Current,
     shared: Weak<Shared>,
@@ -173,7 +182,7 @@ async fn keep(
         .await;
         // A new one first: who hears of the loss may want to start something at once.
         let started = loop {
-            match start_zygote(&command) {
+            match start_zygote(&command, &deadline) {
                 Ok(started) => break started,
                 Err(cause) => tracing::error!(%cause, program = %command.program.display(), "start the zygote"),
             }
@@ -206,8 +215,27 @@ fn output_pipe() -> Result<(pipe::Receiver, OwnedFd), SpawnError> {
 }
 
 fn into_request(token: Token, what: Prepared) -> Result<(Vec<u8>, Asked), SpawnError> {
-    let Prepared { argv, env, directory, umask, identity, tag } = what;
+    let Prepared {
+        argv,
+        program: place,
+        sealed,
+        env,
+        stdin,
+        directory,
+        umask,
+        identity,
+        no_new_privileges,
+        limits,
+        cage,
+        exclusive,
+        tag,
+    } = what;
     let program = argv.first().ok_or(SpawnError::NotText { what: "the command" })?.to_string_lossy().into_owned();
+    let (argv, sealed) = match &sealed {
+        None => (argv, None),
+        Some(sealed) => (sealed.argv(argv), Some(sealed.start())),
+    };
+    let executed = place.map_or_else(|| argv.first().cloned().unwrap_or_default(), PathBuf::into_os_string);
     let mut entries = tag.entries().to_vec();
     let own = |name: &OsStr| name == RUN_ID || name == ATTEMPT;
     entries.extend(
@@ -230,7 +258,25 @@ fn into_request(token: Token, what: Prepared) -> Result<(Vec<u8>, Asked), SpawnE
         bytes: argv.iter().chain(&entries).map(|text| text.len() + 1).sum(),
     };
     let directory = directory.into_os_string().as_bytes().to_vec();
-    let bytes = Request::Spawn(SpawnRequest { token, argv, env: entries, directory, umask, identity, tag }).encode();
+    let entrances = cage.iter().flat_map(|cage| cage.entrances());
+    let entrances = entrances.map(|path| path.into_os_string().as_bytes().to_vec()).collect();
+    let request = SpawnRequest {
+        token,
+        program: executed.as_bytes().to_vec(),
+        argv,
+        env: entries,
+        has_stdin: stdin.is_some(),
+        directory,
+        umask,
+        identity,
+        no_new_privileges,
+        limits,
+        entrances,
+        sealed,
+        exclusive,
+        tag,
+    };
+    let bytes = Request::Spawn(Box::new(request)).encode();
     if bytes.len() > FRAME_BYTES_MAX {
         let what = "the command with its environment";
         return Err(SpawnError::TooLong { what, bytes: asked.bytes, limit_bytes: FRAME_BYTES_MAX });

@@ -1,7 +1,7 @@
 //! The words between agent and zygote: length-prefixed frames on a stream socket. A frame is `u32 length, u8 kind,
 //! fields`; bytes are counted, so arguments need not be UTF-8. It knows no socket and no process.
 
-use crate::prepared::{Identity, RunTag};
+use crate::prepared::{Identity, LimitOf, ProcessLimit, RunTag};
 
 /// Above what any kernel takes for arguments and environment, so that the kernel's own limit is the one that is met.
 pub(crate) const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -12,8 +12,8 @@ pub(crate) struct Token(pub u64);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Comes with two descriptors: where the child's stdout and stderr go.
-    Spawn(SpawnRequest),
+    /// Comes with descriptors: where the child's stdout and stderr go, what its stdin is if it has one, and what is executed if it is sealed.
+    Spawn(Box<SpawnRequest>),
     EndTree {
         token: Token,
         tag: RunTag,
@@ -24,13 +24,33 @@ pub(crate) enum Request {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SpawnRequest {
     pub token: Token,
+    /// Searched in `PATH` when it has no `/`.
+    pub program: Vec<u8>,
     pub argv: Vec<Vec<u8>>,
     /// `NAME=value`.
     pub env: Vec<Vec<u8>>,
+    /// Else it is `/dev/null`.
+    pub has_stdin: bool,
     pub directory: Vec<u8>,
     pub umask: Option<u32>,
     pub identity: Option<Identity>,
+    pub no_new_privileges: bool,
+    pub limits: Vec<ProcessLimit>,
+    /// Files of control groups into which a process writes `0` to enter.
+    pub entrances: Vec<Vec<u8>>,
+    pub sealed: Option<SealedStart>,
+    /// Held to the deadline by a shim.
+    pub exclusive: bool,
     pub tag: RunTag,
+}
+
+/// How a sealed file is executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SealedStart {
+    /// Where it was read: the child's user must have the right to execute it there.
+    pub path: Vec<u8>,
+    /// Its interpreter is executed, and reads it from its descriptor.
+    pub is_script: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +70,7 @@ pub(crate) struct Exited {
     pub system_us: u64,
     pub max_rss_kib: u64,
     pub left_behind: u32,
+    pub past_deadline: bool,
     pub ended_at_ns: i64,
 }
 
@@ -73,6 +94,8 @@ steps! {
     Fork = 1 "fork", Files = 2 "stdin, stdout and stderr", Session = 3 "own session", Signals = 4 "signal mask",
     Groups = 5 "set groups", Group = 6 "set group", User = 7 "set user", DeathSignal = 8 "parent-death signal",
     Parent = 9 "parent is gone", Directory = 10 "enter directory", Exec = 11 "exec", Interpreter = 12 "interpreter",
+    ControlGroup = 13 "enter its control group", Limits = 14 "set limits", Privileges = 15 "give up new privileges",
+    Shim = 16 "become the shim", Deadline = 17 "its deadline is over",
 }
 
 impl Request {
@@ -82,8 +105,10 @@ impl Request {
             Request::Spawn(spawn) => {
                 out.push(1);
                 put_u64(out, spawn.token.0);
+                put_bytes(out, &spawn.program);
                 put_list(out, &spawn.argv);
                 put_list(out, &spawn.env);
+                out.push(u8::from(spawn.has_stdin));
                 put_bytes(out, &spawn.directory);
                 put_u64(out, spawn.umask.map_or(u64::MAX, u64::from));
                 match &spawn.identity {
@@ -96,6 +121,21 @@ impl Request {
                         groups.iter().for_each(|group| put_u32(out, *group));
                     }
                 }
+                out.push(u8::from(spawn.no_new_privileges));
+                put_u32(out, spawn.limits.len() as u32);
+                for limit in &spawn.limits {
+                    out.push(limit.of as u8);
+                    put_u64(out, limit.value);
+                }
+                put_list(out, &spawn.entrances);
+                match &spawn.sealed {
+                    None => out.push(0),
+                    Some(SealedStart { path, is_script }) => {
+                        out.push(1 + u8::from(*is_script));
+                        put_bytes(out, path);
+                    }
+                }
+                out.push(u8::from(spawn.exclusive));
                 put_tag(out, &spawn.tag);
             }
             Request::EndTree { token, tag, grace_ms } => {
@@ -112,10 +152,12 @@ impl Request {
     pub(crate) fn decode(body: &[u8]) -> Option<Request> {
         let mut body = Reader(body);
         let request = match body.u8()? {
-            1 => Request::Spawn(SpawnRequest {
+            1 => Request::Spawn(Box::new(SpawnRequest {
                 token: Token(body.u64()?),
+                program: body.bytes()?.to_vec(),
                 argv: body.list()?,
                 env: body.list()?,
+                has_stdin: body.u8()? == 1,
                 directory: body.bytes()?.to_vec(),
                 umask: u32::try_from(body.u64()?).ok(),
                 identity: match body.u8()? {
@@ -126,8 +168,16 @@ impl Request {
                         groups: (0..body.u32()?).map(|_| body.u32()).collect::<Option<_>>()?,
                     }),
                 },
+                no_new_privileges: body.u8()? == 1,
+                limits: (0..body.u32()?).map(|_| body.limit()).collect::<Option<_>>()?,
+                entrances: body.list()?,
+                sealed: match body.u8()? {
+                    0 => None,
+                    kind => Some(SealedStart { path: body.bytes()?.to_vec(), is_script: kind == 2 }),
+                },
+                exclusive: body.u8()? == 1,
                 tag: body.tag()?,
-            }),
+            })),
             2 => Request::EndTree { token: Token(body.u64()?), tag: body.tag()?, grace_ms: body.u64()? },
             _ => return None,
         };
@@ -160,6 +210,7 @@ impl Reply {
                 put_u64(out, exited.system_us);
                 put_u64(out, exited.max_rss_kib);
                 put_u32(out, exited.left_behind);
+                out.push(u8::from(exited.past_deadline));
                 put_u64(out, exited.ended_at_ns as u64);
             }
             Reply::TreeEnded { token } => {
@@ -188,6 +239,7 @@ impl Reply {
                 system_us: body.u64()?,
                 max_rss_kib: body.u64()?,
                 left_behind: body.u32()?,
+                past_deadline: body.u8()? == 1,
                 ended_at_ns: body.u64()? as i64,
             }),
             4 => Reply::TreeEnded { token },
@@ -272,6 +324,12 @@ impl<'a> Reader<'a> {
         (0..self.u32()?).map(|_| self.bytes().map(<[u8]>::to_vec)).collect()
     }
 
+    fn limit(&mut self) -> Option<ProcessLimit> {
+        let number = self.u8()?;
+        let of = LimitOf::ALL.into_iter().find(|of| *of as u8 == number)?;
+        Some(ProcessLimit { of, value: self.u64()? })
+    }
+
     fn tag(&mut self) -> Option<RunTag> {
         let run = String::from_utf8(self.bytes()?.to_vec()).ok()?;
         Some(RunTag { run, attempt: self.u32()? })
@@ -283,15 +341,22 @@ mod tests {
     use super::*;
 
     fn spawn_request() -> Request {
-        Request::Spawn(SpawnRequest {
+        Request::Spawn(Box::new(SpawnRequest {
             token: Token(7),
+            program: b"/usr/bin/echo".to_vec(),
             argv: vec![b"/bin/echo".to_vec(), vec![0xff, 0x01], vec![]],
             env: vec![b"PATH=/bin".to_vec()],
+            has_stdin: true,
             directory: b"/".to_vec(),
             umask: Some(0o027),
             identity: Some(Identity { uid: 1, gid: 2, groups: vec![3, 4] }),
+            no_new_privileges: true,
+            limits: vec![ProcessLimit { of: LimitOf::OpenFiles, value: 64 }],
+            entrances: vec![b"/g/cgroup.procs".to_vec()],
+            sealed: Some(SealedStart { path: b"/srv/x".to_vec(), is_script: true }),
+            exclusive: true,
             tag: RunTag { run: "01H".into(), attempt: 1 },
-        })
+        }))
     }
 
     #[test]

@@ -174,3 +174,35 @@ fn sleeping(seconds: &str) -> usize {
         .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     commands.filter(|command| command == wanted.as_bytes()).count()
 }
+
+/// Its first thread ends, another one lives on: in /proc it looks as if it were just about to exec.
+const FIRST_THREAD_ENDS: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+static void *live(void *nothing) { for (;;) pause(); return nothing; }
+int main(void) { pthread_t thread; pthread_create(&thread, 0, live, 0); pthread_exit(0); }
+"#;
+
+#[tokio::test]
+async fn an_orphan_whose_first_thread_has_ended_holds_up_nobodys_end_and_ends_with_its_own_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("no-1st-{}", std::process::id());
+    let (source, program) = (folder.path().join("main.c"), folder.path().join(&name));
+    std::fs::write(&source, FIRST_THREAD_ENDS).expect("write");
+    let built = std::process::Command::new("cc").args(["-pthread", "-o"]).arg(&program).arg(&source).status();
+    assert!(built.expect("the compiler that links this test").success());
+    let spawner = spawner();
+    let what = shell(&format!("(setsid {} &); exit 0", program.display()));
+    let mut child = spawner.spawn(what).await.expect("start");
+    in_time("its exit", child.wait()).await;
+    let is_there = || {
+        let named = std::fs::read_dir("/proc").expect("/proc").flatten();
+        let mut names = named.map(|process| std::fs::read_to_string(process.path().join("comm")).unwrap_or_default());
+        names.any(|comm| comm.trim_end() == name)
+    };
+    until("it is there", is_there).await;
+    let (other, _) = tree(&spawner, shell("exec sleep 1000"), 1).await;
+    in_time("the end of another tree", other.killer().end_tree(LONG_GRACE)).await;
+    in_time("the end of its own", child.killer().end_tree(LONG_GRACE)).await;
+    assert!(!is_there());
+}

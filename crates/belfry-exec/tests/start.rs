@@ -5,8 +5,8 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 
-use belfry_exec::{CLEAN_PATH, ExitStatus, Identity, SpawnError, lookup_user};
-use support::{exec, in_time, run, shell, spawner, we_are_root};
+use belfry_exec::{CLEAN_PATH, ExitStatus, Identity, Prepared, SpawnError, lookup_user};
+use support::{a_file_with, exec, in_time, run, shell, spawner, we_are_root};
 
 #[tokio::test]
 async fn exit_codes_and_signals_are_told_apart() {
@@ -16,6 +16,13 @@ async fn exit_codes_and_signals_are_told_apart() {
     }
     assert_eq!(run(&spawner, shell("kill -KILL $$")).await.code(), ExitStatus::Signal(9));
     assert_eq!(run(&spawner, shell("kill -SEGV $$")).await.code(), ExitStatus::Signal(11));
+}
+
+#[tokio::test]
+async fn stdin_is_what_is_given_or_empty() {
+    let spawner = spawner();
+    assert_eq!(run(&spawner, shell("cat")).await.stdout, "");
+    assert_eq!(run(&spawner, Prepared { stdin: a_file_with("one\ntwo\n"), ..shell("cat") }).await.stdout, "one\ntwo\n");
 }
 
 #[tokio::test]

@@ -23,7 +23,8 @@ mod wrap {
     }
     wrap!(ToAgent, to_agent: Welcome => Welcome, HeartbeatAck => Heartbeat, Dispatch => Dispatch, Recall => Recall, Kill => Kill,
         Stored => Stored, ClockQuestion => Clock, Farewell => Farewell, Servers => Servers, LocalJobs => LocalJobs,
-        SendAgain => SendAgain);
+        SendAgain => SendAgain, StateSaved => StateSaved);
     wrap!(FromAgent, from_agent: Hello => Hello, Heartbeat => Heartbeat, Taken => Taken, Started => Started, OutputChunk => Output,
-        Ended => Ended, ClockAnswer => Clock, Load => Load, Released => Released);
+        Ended => Ended, ClockAnswer => Clock, Load => Load, Released => Released, SaveState => SaveState, Host => Host, AskJobs => AskJobs,
+        DisabledJobs => DisabledJobs);
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use belfry_agent::{Program, Programs};
 use belfry_core::{Incarnation, RunId, Timestamp};
-use belfry_exec::{CaptureEvent, CaptureLimits, CaptureSummary, Exit, ExitStatus, FailOn, Prepared, SpawnError};
+use belfry_exec::{
+    CaptureEvent, CaptureLimits, CaptureSummary, Exit, ExitStatus, FailOn, OutputCopy, Prepared, SpawnError,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
@@ -121,6 +123,7 @@ impl Program for Played {
         &mut self,
         _limits: CaptureLimits,
         _fail_on: Option<FailOn>,
+        _copy: Option<OutputCopy>,
         _sink: mpsc::Sender<CaptureEvent>,
     ) -> BoxFuture<'static, CaptureSummary> {
         std::future::ready(CaptureSummary::default()).boxed()
@@ -140,6 +143,7 @@ impl Program for Played {
                 cpu_system: Duration::ZERO,
                 max_rss_bytes: 0,
                 left_behind: 0,
+                past_deadline: false,
                 ended_at: belfry_agent::Clock::now(self.clock.as_ref()),
             }
         }

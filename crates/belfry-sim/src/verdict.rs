@@ -61,6 +61,13 @@ pub async fn judge(
         }
         *before = start.fence;
     }
+    let mut holders: HashMap<(&str, u64), &Start> = HashMap::new();
+    for start in &witness.starts {
+        let holder = holders.entry((&start.job, start.fence)).or_insert(start);
+        if (holder.run, holder.attempt) != (start.run, start.attempt) {
+            say(Verdict::FenceNotGrowing, format!("{holder:?} and {start:?} have the same"));
+        }
+    }
     for job in &workload.0 {
         let name = &job.document.name;
         let attempts_max = job.document.retry.as_ref().map_or(1, |retry| retry.attempts);

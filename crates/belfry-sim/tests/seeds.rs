@@ -20,7 +20,8 @@ fn said(output: &Output) -> String {
 /// acknowledged a node's own word (6), a request to load shards that was thrown away (14), shards taken before the coordinator failed and
 /// never loaded (31, 213, 218, 278), a shard whose taking was not answered, by a server that has its share without it (96), a run whose end
 /// came while its decision was on its way (102), shards that were given to a server that was gone (534), a run that an old list left
-/// out (537, and 490 with a run that waited for it).
+/// out (537, and 490 with a run that waited for it), sessions of an older incarnation that were not known to be over (10, 874), a later attempt
+/// that was never started and ended its run (110).
 #[test]
 fn a_thousand_seeds_go_well() {
     let output = simulation(&["--seeds", "1000"], None);

@@ -28,11 +28,8 @@ impl MySql {
     pub async fn connect(url: &str) -> Result<Self, SqlError> {
         let this = Self::named(url)?;
         let server = &this.server;
-        let mut connection = server.connect(Purpose::Reading).await?;
-        let flush = sql!("SELECT CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)");
-        let flush = server.driver.run(&mut connection, &flush).await;
-        server.close(connection).await;
-        if flush.is_ok_and(|found| found.rows.first().is_some_and(|row| row.opt_int(0) != Some(1))) {
+        let flush = server.read(&sql!("SELECT CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)")).await?;
+        if flush.first().is_some_and(|row| row.opt_int(0) != Some(1)) {
             tracing::warn!(at = %server.at, "innodb_flush_log_at_trx_commit is not 1: a crash there can lose what Belfry was told is safe");
         }
         Ok(this)

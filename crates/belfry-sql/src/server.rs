@@ -24,8 +24,9 @@ use places::{Lent, Places};
 
 /// Servers' own limit for one statement, a wait for a lock included. It frees the locks of a caller that has gone.
 pub(crate) const STATEMENT_WITHIN: Duration = Duration::from_secs(5);
-/// Servers' limit for a transaction whose client says nothing more.
-pub(crate) const SILENT_WITHIN: Duration = Duration::from_secs(10);
+/// Servers' limit for a transaction whose client says nothing more: one that is cut off in the middle of it holds a lock that everybody
+/// else waits for.
+pub(crate) const SILENT_WITHIN: Duration = Duration::from_secs(2);
 /// Every distinct statement of the store and the coordinator fits, so that each stays prepared.
 pub(crate) const STATEMENTS_CACHED_MAX: usize = 256;
 /// All steps of a transaction up to its commit, or one read.

@@ -2,16 +2,18 @@
 //! `cargo run --release -p belfry-store --example page_bench [runs] [pages]`, by default 1,000,000 and 400.
 #![allow(clippy::disallowed_methods, reason = "a bench measures with the real clock")]
 
+mod made;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use belfry_core::id::Slot;
 use belfry_core::job::{Action, Shell};
-use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage};
-use belfry_core::{Fence, Incarnation, JobDocument, JobId, NodeId, RunId, Timestamp};
+use belfry_core::run::{Run, RunState};
+use belfry_core::{JobDocument, JobId, NodeId, Timestamp};
 use belfry_sql::{Sqlite, SqliteOptions};
 use belfry_store::{Actor, Change, JobRef, RetentionRules, RunFilter, Store};
+use made::Dice;
 use serde_json::{Value, json};
 
 const START_MS: i64 = 1_790_000_000_000;
@@ -152,7 +154,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut took = Vec::new();
     for _ in 0..50 {
         let asked = Instant::now();
-        store.recent_states(&jobs, 60).await?;
+        store.recent_runs(&jobs, 60).await?;
         took.push(asked.elapsed().as_secs_f64() * 1e3);
     }
     measured.insert("recent 60 states of 50 jobs", percentiles(took));
@@ -206,42 +208,16 @@ async fn cold_start(store: &Store) -> Result<Value, Box<dyn std::error::Error>> 
 fn run(n: u64) -> Run {
     let mut dice = Dice(n);
     let job = if dice.roll().is_multiple_of(5) { job_id(JOBS) } else { job_id(dice.roll() % JOBS) };
-    let at = |ms: i64| Timestamp::from_millisecond(START_MS + n as i64 * STEP_MS + ms).expect("within range");
+    let planned = Timestamp::from_millisecond(START_MS + n as i64 * STEP_MS).expect("within range");
     let state = match dice.roll() % 1_000 {
         0 => RunState::Lost,
         1..=20 => RunState::Failed,
         21..=40 => RunState::Skipped,
         _ => RunState::Succeeded,
     };
-    let node = dice.roll() % 8;
-    Run {
-        id: RunId::of(job, at(0), Slot::Only),
-        job,
-        namespace: format!("ns{}", job.as_u128() % 5),
-        job_name: format!("job-{}", job.as_u128() % u128::from(JOBS)),
-        revision: 1,
-        planned: at(0),
-        trigger: Trigger::Schedule,
-        state,
-        reason: None,
-        attempt: 1,
-        next_attempt_at: None,
-        node: Some(NodeId::from_u128(node.into())),
-        node_name: Some(format!("node{node}")),
-        incarnation: Some(Incarnation(1)),
-        fence: Fence(n),
-        claimed_at: at(-900),
-        dispatched_at: Some(at(-800)),
-        started_at: Some(at(1)),
-        ended_at: Some(at(300)),
-        exit_code: Some(0),
-        signal: None,
-        late: false,
-        marks: Default::default(),
-        usage: Usage { cpu_ms: 12, max_rss_bytes: 4 << 20, left_behind: 0 },
-        output: OutputFacts { bytes: 120, dropped_bytes: 0 },
-        placement: None,
-    }
+    let (namespace, name) = (job.as_u128() % 5, job.as_u128() % u128::from(JOBS));
+    let job = made::Job { id: job, namespace: &format!("ns{namespace}"), name: &format!("job-{name}") };
+    made::ended(n, &job, planned, 299, state, dice.roll() % 8)
 }
 
 fn job_id(n: u64) -> JobId {
@@ -252,17 +228,4 @@ fn percentiles(mut took: Vec<f64>) -> Value {
     took.sort_by(f64::total_cmp);
     let of = |share: f64| (took[((took.len() - 1) as f64 * share) as usize] * 1e3).round() / 1e3;
     json!({"p50": of(0.5), "p99": of(0.99), "max": of(1.0)})
-}
-
-/// The same numbers every time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
 }

@@ -2,7 +2,7 @@
 //! says later. Of a run's last attempt the run's own row tells, so a run of one attempt has no row here.
 
 use belfry_core::attempt::Attempt;
-use belfry_core::run::{OutputFacts, Usage};
+use belfry_core::run::{Held, OutputFacts, Usage};
 use belfry_core::{Fence, Incarnation, RunId};
 use belfry_sql::{Row, Statement, Step, Value, sql};
 
@@ -33,6 +33,10 @@ const COLUMN_NAMES: &[&str] = &[
     "left_behind",
     "output_bytes",
     "output_dropped_bytes",
+    "held",
+    "saves",
+    "script",
+    "overdue_at",
 ];
 
 /// What a late result changes. What is known of the order stays; the column that the guard reads comes last.
@@ -47,6 +51,10 @@ const CORRECTED: &[(&str, &str)] = &[
     ("cpu_ms", "new.cpu_ms"),
     ("max_rss_bytes", "new.max_rss_bytes"),
     ("left_behind", "new.left_behind"),
+    ("held", "new.held"),
+    ("saves", "new.saves"),
+    ("script", "new.script"),
+    ("overdue_at", "new.overdue_at"),
     ("output_bytes", "new.output_bytes"),
     ("output_dropped_bytes", "new.output_dropped_bytes"),
     ("state", "new.state"),
@@ -98,7 +106,7 @@ impl Store {
     }
 }
 
-fn row(attempt: &Attempt) -> [Value; 21] {
+fn row(attempt: &Attempt) -> [Value; 25] {
     [
         word(attempt.run),
         attempt.attempt.into(),
@@ -121,6 +129,10 @@ fn row(attempt: &Attempt) -> [Value; 21] {
         attempt.usage.left_behind.into(),
         bits(attempt.output.bytes),
         bits(attempt.output.dropped_bytes),
+        attempt.usage.held.bits().into(),
+        opt_word(attempt.saves.as_ref().map(|saves| serde_json::to_string(saves).unwrap_or_default())),
+        opt_word(attempt.script.as_ref()),
+        opt_ms(attempt.overdue_at),
     ]
 }
 
@@ -142,7 +154,15 @@ fn attempt_from(row: &Row) -> Result<Attempt, StoreError> {
         signal: row.opt_int(13).map(|signal| signal as i32),
         late: row.int(14) != 0,
         abandoned: row.int(15) != 0,
-        usage: Usage { cpu_ms: row.int(16) as u64, max_rss_bytes: row.int(17) as u64, left_behind: row.int(18) as u32 },
+        usage: Usage {
+            cpu_ms: row.int(16) as u64,
+            max_rss_bytes: row.int(17) as u64,
+            left_behind: row.int(18) as u32,
+            held: Held::from_bits(row.int(21) as u32),
+        },
         output: OutputFacts { bytes: row.int(19) as u64, dropped_bytes: row.int(20) as u64 },
+        saves: row.opt_text(22).and_then(|saves| serde_json::from_str(saves).ok()),
+        script: row.opt_text(23).map(str::to_owned),
+        overdue_at: opt_instant(row, 24),
     })
 }

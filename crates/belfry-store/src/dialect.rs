@@ -24,6 +24,18 @@ pub(crate) fn marks(count: usize) -> String {
     text
 }
 
+/// ` AND column IN (…)`, as something to check only: the column is hidden from planners, which might else prefer its index and then sort.
+pub(crate) fn checked_within(column: &str, among: Option<&[String]>) -> (String, Vec<Value>) {
+    match among {
+        None => (String::new(), Vec::new()),
+        Some([]) => (" AND 1 = 0".to_owned(), Vec::new()),
+        Some(among) => {
+            let text = format!(" AND COALESCE({column}, '') IN ({})", marks(among.len()));
+            (text, among.iter().map(|name| Value::Text(name.clone())).collect())
+        }
+    }
+}
+
 /// `INSERT INTO table (a, b) VALUES (?, ?), (?, ?)`
 pub(crate) fn insert(table: &str, columns: &[&str], rows: usize) -> String {
     let row = format!("({}), ", marks(columns.len()));
@@ -87,6 +99,50 @@ pub(crate) fn if_there(dialect: Dialect, table: &str, key: &[&str], then: &IfThe
                 .collect();
             format!(" ON DUPLICATE KEY UPDATE {}", sets.join(", "))
         }
+    }
+}
+
+/// What a column of [`incoming`] rows holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Column {
+    /// Compared with ids in tables: it has their character set, else MySQL would not use an index on them.
+    Id,
+    Number,
+    Text,
+}
+
+/// Rows of arguments as a table of this name.
+pub(crate) fn incoming(dialect: Dialect, name: &str, columns: &[(&str, Column)], rows: usize) -> String {
+    let argument = |column: Column| match (dialect, column) {
+        (Dialect::Sqlite, _) | (Dialect::Postgres, Column::Id | Column::Text) => "?",
+        (Dialect::Postgres, Column::Number) => "CAST(? AS BIGINT)",
+        (Dialect::MySql, Column::Id) => "CONVERT(? USING ascii) COLLATE ascii_bin",
+        (Dialect::MySql, Column::Number | Column::Text) => "?",
+    };
+    let plain: Vec<&str> = columns.iter().map(|(_, column)| argument(*column)).collect();
+    let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let values = || vec![format!("({})", plain.join(", ")); rows].join(", ");
+    match dialect {
+        Dialect::Sqlite => {
+            let named: Vec<String> = names.iter().zip(1..).map(|(name, n)| format!("column{n} AS {name}")).collect();
+            format!("(SELECT {} FROM (VALUES {})) AS {name}", named.join(", "), values())
+        }
+        Dialect::Postgres => format!("(VALUES {}) AS {name} ({})", values(), names.join(", ")),
+        Dialect::MySql => {
+            let named: Vec<String> =
+                plain.iter().zip(&names).map(|(value, name)| format!("{value} AS {name}")).collect();
+            let others = format!(" UNION ALL SELECT {}", plain.join(", ")).repeat(rows.saturating_sub(1));
+            format!("(SELECT {}{others}) AS {name}", named.join(", "))
+        }
+    }
+}
+
+/// The texts of a group in one, that of the greatest `by` first.
+pub(crate) fn joined_newest_first(dialect: Dialect, text: &str, by: &str) -> String {
+    match dialect {
+        Dialect::Sqlite => format!("GROUP_CONCAT({text}, '' ORDER BY {by} DESC)"),
+        Dialect::Postgres => format!("STRING_AGG({text}, '' ORDER BY {by} DESC)"),
+        Dialect::MySql => format!("GROUP_CONCAT({text} ORDER BY {by} DESC SEPARATOR '')"),
     }
 }
 

@@ -12,6 +12,8 @@ pub enum StoreError {
     Conflict { revision: u64 },
     #[error("at least one enabled user must be admin everywhere")]
     LastAdmin,
+    #[error("it is used by {}", by.join(", "))]
+    InUse { by: Vec<String> },
     /// Written by a newer version of Belfry, or damaged.
     #[error("the stored {what} cannot be read")]
     Unreadable {
@@ -32,6 +34,7 @@ impl StoreError {
             | StoreError::NameTaken { .. }
             | StoreError::Conflict { .. }
             | StoreError::LastAdmin
+            | StoreError::InUse { .. }
             | StoreError::Unreadable { .. } => false,
         }
     }

@@ -11,7 +11,7 @@ use crate::Store;
 
 /// Whether the store answers at all, as far as those know who have asked it.
 pub trait Contact: Send + Sync + 'static {
-    /// Why it need not be asked now. None also for the one who is to find out whether it is back.
+    /// Why it need not be asked now.
     fn is_lost(&self) -> Option<String>;
     /// It did not answer.
     fn lost(&self, why: &SqlError);

@@ -1,6 +1,8 @@
 //! Job definitions: created, changed and removed with a guard on their revision, listed by name, and followed by a number that
 //! grows with every change. It never judges a document; that is done before it comes here.
 
+use std::collections::HashMap;
+
 use belfry_core::job::RunOn;
 use belfry_core::{Job, JobDocument, JobId, Timestamp};
 use belfry_sql::{Row, Statement, Value, Written, sql};
@@ -194,6 +196,20 @@ impl Store {
         self.read(sql!(text, word(id))).await?.pop().map(|row| raw(row)?.parse()).transpose()
     }
 
+    /// Those that live among the jobs of these ids.
+    pub async fn living_jobs(&self, ids: &[JobId]) -> Result<HashMap<JobId, Job>, StoreError> {
+        let mut living = HashMap::with_capacity(ids.len());
+        for piece in pieces(ids) {
+            let text =
+                format!("SELECT {COLUMNS} FROM jobs j WHERE j.id IN ({}) AND j.removed_at IS NULL", marks(piece.len()));
+            for row in self.read(Statement { sql: text.into(), args: piece.iter().map(word).collect() }).await? {
+                let job = raw(row)?.parse()?;
+                living.insert(job.id, job);
+            }
+        }
+        Ok(living)
+    }
+
     /// Ids of the living job of this name and of removed ones that had it, newest first.
     pub async fn job_ids_of_name(&self, namespace: &str, name: &str, limit: usize) -> Result<Vec<JobId>, StoreError> {
         let text = "SELECT id FROM jobs WHERE namespace = ? AND name = ? ORDER BY removed_seq = 0 DESC, removed_seq DESC LIMIT ?";
@@ -250,8 +266,17 @@ impl Store {
 
     /// All living jobs of this kind; meant for those that are few.
     pub async fn jobs_that_run_on(&self, kind: RunOn) -> Result<Vec<Job>, StoreError> {
+        self.jobs_fired_by(change::run_on(kind)).await
+    }
+
+    /// All living services; they are few.
+    pub async fn services(&self) -> Result<Vec<Job>, StoreError> {
+        self.jobs_fired_by(Value::from(change::SERVICE)).await
+    }
+
+    async fn jobs_fired_by(&self, kind: Value) -> Result<Vec<Job>, StoreError> {
         let text = format!("SELECT {COLUMNS} FROM jobs j WHERE j.run_on = ? AND j.removed_at IS NULL ORDER BY j.id");
-        let rows = self.read(sql!(text, change::run_on(kind))).await?;
+        let rows = self.read(sql!(text, kind)).await?;
         rows.into_iter().map(|row| raw(row)?.parse()).collect()
     }
 

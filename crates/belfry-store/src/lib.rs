@@ -7,6 +7,7 @@ mod callers;
 mod columns;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod deliveries;
 mod dialect;
 mod error;
 mod impatient;
@@ -21,10 +22,13 @@ mod revisions;
 mod run_filter;
 mod runs;
 mod schema;
+mod scripts;
 mod sessions;
 mod settings;
+mod standings;
 mod store;
 mod tokens;
+mod trouble;
 mod users;
 
 #[cfg(test)]
@@ -35,17 +39,22 @@ pub use belfry_sql::SqlError as StoreFailure;
 
 pub use audit::{Actor, AuditEntry, AuditFilter};
 pub use callers::Callers;
+pub use deliveries::Tried;
 pub use error::{ChangeRefused, StoreError};
 pub use impatient::Contact;
 pub use jobs::{Applied, Change, JobChange, JobCursor, JobFilter, JobLife, RawJob};
 pub use joins::Joined;
 pub use nodes::{NodeChange, NodeRecord};
-pub use output::{OutputChunk, Stream};
-pub use overview::{DayCount, Overview, StoreFacts};
+pub use output::{OutputChunk, Stream, Told};
+pub use overview::{DayCount, NamespaceCount, Overview, StoreFacts};
 pub use page::Page;
 pub use retention::{PruneBatch, RetentionRules};
 pub use revisions::Revision;
 pub use run_filter::{JobRef, RunFilter};
+pub use runs::RecentRun;
+pub use scripts::{Script, ScriptPlace};
+pub use standings::{LastRun, Standing};
 pub use store::Store;
 pub use tokens::{NewToken, SecretHash, Token, TokenOwner};
+pub use trouble::Troubled;
 pub use users::{NewUser, User, UserChange};

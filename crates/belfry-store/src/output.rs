@@ -1,8 +1,9 @@
 //! What runs printed, in chunks, byte for byte. A chunk is compressed where that helps; sending one twice changes nothing. It
 //! keeps what it is given: how much of an output is kept is decided where it is captured.
 
+use belfry_core::run::OutputFacts;
 use belfry_core::{RunId, Timestamp};
-use belfry_sql::{Row, Statement, Step, Value, sql};
+use belfry_sql::{Row, Statement, Step, Value, Written, sql};
 
 use crate::columns::{instant, ms, word};
 use crate::dialect::{IfThere, if_there, insert, pieces};
@@ -36,7 +37,43 @@ pub struct OutputChunk {
     pub dropped_bytes: u64,
 }
 
+/// What became of an output that was told as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It is there, byte for byte, since now or from an earlier time.
+    Kept,
+    /// The attempt has printed something else.
+    Otherwise,
+    /// There is no such run, or no longer.
+    NoRun,
+}
+
 impl Store {
+    /// All that an attempt of a recorded run printed, from somebody who tells it once. Never without its run: so it goes when the run does.
+    pub async fn tell_output(
+        &self,
+        run: RunId,
+        attempt: u32,
+        chunks: &[OutputChunk],
+        facts: OutputFacts,
+    ) -> Result<Told, StoreError> {
+        // First of all: of two who tell it at once one waits here for the other. The row has the facts of its last attempt.
+        let text = "UPDATE runs SET output_bytes = CASE WHEN attempt = ? THEN ? ELSE output_bytes END, \
+             output_dropped_bytes = CASE WHEN attempt = ? THEN ? ELSE output_dropped_bytes END WHERE id = ?";
+        let facts = sql!(text, attempt, facts.bytes, attempt, facts.dropped_bytes, word(run)).touching(1);
+        let is_there = "SELECT seq FROM output_chunks WHERE run = ? AND attempt = ? LIMIT 1";
+        let mut steps = vec![facts, sql!(is_there, word(run), attempt).returning(0)];
+        steps.extend(pieces(chunks).map(|piece| self.append(piece)));
+        match self.try_write(steps).await? {
+            Written::Done(_) => Ok(Told::Kept),
+            Written::Refused { step: 0, .. } => Ok(Told::NoRun),
+            Written::Refused { .. } => {
+                let kept = self.read_output(run, attempt, 0, usize::MAX).await?;
+                Ok(if kept == chunks { Told::Kept } else { Told::Otherwise })
+            }
+        }
+    }
+
     /// Idempotent by (run, attempt, seq): the first that came stays.
     pub async fn append_output(&self, chunks: &[OutputChunk]) -> Result<(), StoreError> {
         if chunks.is_empty() {

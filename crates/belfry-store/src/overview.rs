@@ -17,10 +17,18 @@ pub struct DayCount {
     pub runs: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Overview {
+/// How many jobs there are in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceCount {
+    pub namespace: String,
     pub jobs: u64,
     pub jobs_enabled: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overview {
+    /// Those that have a job, by name.
+    pub namespaces: Vec<NamespaceCount>,
     /// By state, of runs that have not ended.
     pub open: Vec<(RunState, u64)>,
     pub days: Vec<DayCount>,
@@ -44,8 +52,6 @@ impl Store {
         to: Timestamp,
     ) -> Result<Overview, StoreError> {
         let (within, names) = within(namespaces);
-        let text = format!("SELECT COUNT(*), COALESCE(SUM(enabled), 0) FROM jobs WHERE removed_seq = 0{within}");
-        let jobs = self.read(Statement { sql: text.into(), args: names.clone() }).await?;
         let mut open = Vec::new();
         for state in RunState::ALL.into_iter().filter(|state| !state.is_ended()) {
             let text = format!("SELECT COUNT(*) FROM runs WHERE state = ?{within}");
@@ -53,11 +59,24 @@ impl Store {
             open.push((state, self.read(Statement { sql: text.into(), args }).await?[0].int(0) as u64));
         }
         Ok(Overview {
-            jobs: jobs[0].int(0) as u64,
-            jobs_enabled: jobs[0].int(1) as u64,
+            namespaces: self.namespaces(namespaces).await?,
             open,
             days: self.run_counts(namespaces, from, to).await?,
         })
+    }
+
+    /// Those of them that have a job, by name; `only` None: of all.
+    pub async fn namespaces(&self, only: Option<&[String]>) -> Result<Vec<NamespaceCount>, StoreError> {
+        let (within, args) = within(only);
+        let text = format!(
+            "SELECT namespace, COUNT(*), SUM(enabled) FROM jobs WHERE removed_seq = 0{within} GROUP BY namespace ORDER BY namespace"
+        );
+        let count = |row: &belfry_sql::Row| NamespaceCount {
+            namespace: row.text(0).to_owned(),
+            jobs: row.int(1) as u64,
+            jobs_enabled: row.int(2) as u64,
+        };
+        Ok(self.read(Statement { sql: text.into(), args }).await?.iter().map(count).collect())
     }
 
     /// Ended runs per day and state. Runs that were pruned since are still counted.

@@ -8,7 +8,7 @@ use belfry_sql::{Database, Dialect, Sqlite, SqliteOptions, Statement, Value};
 
 use crate::jobs::list::{Within, page};
 use crate::{JobCursor, JobFilter, Store};
-use crate::{RunFilter, retention, runs};
+use crate::{RunFilter, retention, runs, trouble};
 
 struct Plans {
     db: Arc<Sqlite>,
@@ -63,11 +63,27 @@ async fn pages_of_jobs_are_ranges_of_an_index() {
     for labels in [vec![], vec![("k".to_owned(), "v".to_owned())], vec![("k".to_owned(), "v".to_owned()); 2]] {
         for q in [None, Some("x".to_owned())] {
             for within in [Within::All(&after), Within::One("a", "b")] {
-                let filter =
-                    JobFilter { labels: labels.clone(), q: q.clone(), enabled: Some(true), ..Default::default() };
-                plans.check(page(Dialect::Sqlite, &filter, within, 51)).await;
+                for (failing, running, node_name) in
+                    [(false, false, None), (true, false, None), (false, true, Some("n1"))]
+                {
+                    let node_name = node_name.map(str::to_owned);
+                    let (labels, q, enabled) = (labels.clone(), q.clone(), Some(true));
+                    let filter = JobFilter { labels, q, enabled, failing, running, node_name, ..Default::default() };
+                    plans.check(page(Dialect::Sqlite, &filter, within, 51)).await;
+                }
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn what_needs_attention_is_found_by_ranges_of_indexes() {
+    let plans = Plans::open().await;
+    let some = ["a".to_owned(), "b".to_owned()];
+    for namespaces in [None, Some(&some[..])] {
+        plans.check(trouble::failing(namespaces, 101)).await;
+        plans.check(trouble::missed_since(Timestamp::UNIX_EPOCH, namespaces, 101)).await;
+        plans.check(runs::oldest_in(RunState::Running, namespaces, Some(Timestamp::UNIX_EPOCH), 500)).await;
     }
 }
 
@@ -80,6 +96,13 @@ async fn a_cold_start_walks_the_key() {
 async fn pruning_reads_only_what_it_deletes() {
     let plans = Plans::open().await;
     plans.check(retention::ended_before(JobId::from_u128(1), &Value::Text("Z".into()), 100)).await;
+}
+
+#[tokio::test]
+async fn what_is_due_at_a_receiver_is_a_range_of_an_index() {
+    let plans = Plans::open().await;
+    let args = vec![Value::Text("https://x:443".into()), Value::Int(9)];
+    plans.check(Statement { sql: crate::deliveries::due_of_one(4).into(), args }).await;
 }
 
 /// Every combination.

@@ -171,6 +171,9 @@ impl Store {
         steps.extend(pieces(ids).map(|piece| of("DELETE FROM output_chunks WHERE run IN ({})", piece)));
         steps.extend(pieces(ids).map(|piece| of("DELETE FROM run_attempts WHERE run IN ({})", piece)));
         steps.extend(pieces(ids).map(|piece| of("DELETE FROM run_keys WHERE run IN ({})", piece)));
+        steps.extend(
+            pieces(ids).map(|piece| of("DELETE FROM deliveries WHERE run IN ({}) AND next_try_at IS NULL", piece)),
+        );
         let results = self.write(steps).await?;
         Ok(results[..runs].iter().map(|result| result.touched).sum())
     }

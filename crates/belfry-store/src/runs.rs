@@ -3,35 +3,54 @@
 use std::collections::HashMap;
 
 use belfry_core::run::{Run, RunState};
+use belfry_core::wrapped;
 use belfry_core::{JobId, NodeId, RunId, Timestamp};
-use belfry_sql::{Statement, Step, sql};
+use belfry_sql::{Row, Statement, Step, Value, sql};
 
-use crate::columns::{DAY_MS, instant, parsed, word};
-use crate::dialect::{IfThere, if_there, insert, lock, marks, pieces};
-use crate::{Page, RunFilter, SecretHash, Store, StoreError};
+use crate::columns::{DAY_MS, instant, opt_instant, parsed, word};
+use crate::dialect::{IfThere, checked_within, if_there, insert, lock, marks, pieces};
+use crate::{Page, RunFilter, SecretHash, Store, StoreError, standings};
 
 mod row;
 
 use row::{COLUMN_NAMES, UPDATED, run_from, run_row};
 pub(crate) use row::{COLUMNS, state};
 
-/// A row is replaced by what is further on; one that waits is also replaced by what it waits for now.
-const MOVES_ON: &str = "( new.progress > old.progress OR ( new.progress = old.progress AND new.state = 'claimed' AND new.reason IS NOT NULL ) )";
+/// A row is replaced by what is further on; one that waits is also replaced by what it waits for now, and one that runs by the news that
+/// it takes too long.
+const MOVES_ON: &str = "( new.progress > old.progress OR ( new.progress = old.progress AND ( ( new.state = 'claimed' AND new.reason IS NOT NULL ) \
+     OR ( new.overdue_at IS NOT NULL AND old.overdue_at IS NULL AND new.state = 'running' ) ) ) )";
 /// Jobs whose newest states are fetched by one statement.
 const RECENT_JOBS_PER_READ: usize = 50;
+/// More runs than this are not counted as going.
+const RUNNING_MAX: usize = 20_000;
 /// How many removed jobs of one name are looked through.
 pub(crate) const JOBS_OF_A_NAME_MAX: usize = 16;
 
+/// A run as one square of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecentRun {
+    pub id: RunId,
+    pub state: RunState,
+    pub planned: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+}
+
 impl Store {
     /// Inserts or moves forward: a row is replaced only by one with greater progress, or by another reason to wait, so records may
-    /// come twice and in any order. All of them in one transaction, together with the counts of the overview.
+    /// come twice and in any order. All of them in one transaction, together with the counts of the overview, the standings of
+    /// their jobs and what is to be told to webhooks.
     pub async fn record_runs(&self, runs: &[Run]) -> Result<(), StoreError> {
         let runs = furthest(runs);
         if runs.is_empty() {
             return Ok(());
         }
         let ended: Vec<RunId> = runs.iter().filter(|run| run.state.is_ended()).map(|run| run.id).collect();
+        let overdue: Vec<RunId> = runs.iter().filter(|run| run.overdue_at.is_some()).map(|run| run.id).collect();
         let keyed: Vec<&Run> = runs.iter().copied().filter(|run| run.trigger.key().is_some()).collect();
+        let counting = standings::that_count(&runs);
+        let [newest, newest_good] = standings::newest_of_each(&counting);
         let mut steps = Vec::new();
         // Whatever these runs counted for before is taken back, and what they count for now is added: exact for a new end,
         // a repeated one and a corrected one. Two writers of the same end must not both find that it counted for nothing.
@@ -39,8 +58,13 @@ impl Store {
             steps.extend(lock(self.dialect(), "run_counts"));
         }
         steps.extend(pieces(&ended).map(|piece| self.count_ended(piece, "-")));
+        steps.extend(pieces(&counting).map(|piece| self.add_to_standings(piece)));
         steps.extend(pieces(&runs).map(|piece| self.upsert(piece)));
         steps.extend(pieces(&ended).map(|piece| self.count_ended(piece, "")));
+        steps.extend(pieces(&newest).map(|piece| self.newest_in_standings(piece)));
+        steps.extend(pieces(&newest_good).map(|piece| self.newest_in_standings(piece)));
+        steps.extend(pieces(&ended).map(|piece| self.tell_ended(piece)));
+        steps.extend(pieces(&overdue).map(|piece| self.tell_overdue(piece)));
         steps.extend(pieces(&keyed).map(|piece| self.remember_keys(piece)));
         self.write(steps).await.map(drop)
     }
@@ -118,7 +142,10 @@ impl Store {
             None => None,
             Some(crate::JobRef::Id(id)) => Some(vec![*id]),
             Some(crate::JobRef::Name { namespace, name }) => {
-                Some(self.job_ids_of_name(namespace, name, JOBS_OF_A_NAME_MAX).await?)
+                let mut jobs = self.job_ids_of_name(namespace, name, JOBS_OF_A_NAME_MAX).await?;
+                // Wrapped commands have runs, and no jobs.
+                jobs.extend((namespace == wrapped::NAMESPACE).then(|| wrapped::job_of(name)));
+                Some(jobs)
             }
         })
     }
@@ -134,6 +161,42 @@ impl Store {
             ended_states()
         );
         self.read(sql!(text, word(job))).await?.first().map(run_from).transpose()
+    }
+
+    /// How many runs of each job have ended of those that were planned since; of jobs with none, nothing.
+    pub async fn ended_runs_since(&self, jobs: &[JobId], since: Timestamp) -> Result<HashMap<JobId, u64>, StoreError> {
+        let mut counts = HashMap::new();
+        for some in jobs.chunks(RECENT_JOBS_PER_READ) {
+            let places = vec!["?"; some.len()].join(", ");
+            let text = format!(
+                "SELECT job, COUNT(*) FROM runs WHERE job IN ({places}) AND id >= ? AND state IN ({}) GROUP BY job",
+                ended_states()
+            );
+            let args = some.iter().map(word).chain([word(RunId::first_at(since))]).collect();
+            for found in self.read(Statement { sql: text.into(), args }).await? {
+                counts.insert(parsed(&found, 0, "job id of a run")?, found.int(1) as u64);
+            }
+        }
+        Ok(counts)
+    }
+
+    /// The newest runs of each job, whole, newest first.
+    pub async fn newest_runs(&self, jobs: &[JobId], per_job: usize) -> Result<HashMap<JobId, Vec<Run>>, StoreError> {
+        let mut newest: HashMap<JobId, Vec<Run>> = HashMap::new();
+        for some in jobs.chunks(RECENT_JOBS_PER_READ) {
+            let of = |i| {
+                format!(
+                    "SELECT * FROM (SELECT {COLUMNS} FROM runs WHERE job = ? ORDER BY id DESC LIMIT {per_job}) AS job{i}"
+                )
+            };
+            let text = (0..some.len()).map(of).collect::<Vec<_>>().join(" UNION ALL ");
+            for found in self.read(Statement { sql: text.into(), args: some.iter().map(word).collect() }).await? {
+                let run = run_from(&found)?;
+                newest.entry(run.job).or_default().push(run);
+            }
+        }
+        newest.values_mut().for_each(|runs| runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.id)));
+        Ok(newest)
     }
 
     /// The last instant of the job's schedule that has a run, wherever.
@@ -170,28 +233,55 @@ impl Store {
     }
 
     /// The newest runs of each job, newest first, as little as a row of squares needs.
-    pub async fn recent_states(
+    pub async fn recent_runs(
         &self,
         jobs: &[JobId],
         per_job: usize,
-    ) -> Result<HashMap<JobId, Vec<(RunId, RunState)>>, StoreError> {
-        let mut recent: HashMap<JobId, Vec<(RunId, RunState)>> = HashMap::new();
+    ) -> Result<HashMap<JobId, Vec<RecentRun>>, StoreError> {
+        let mut recent: HashMap<JobId, Vec<RecentRun>> = HashMap::new();
+        if per_job == 0 {
+            return Ok(recent);
+        }
         for some in jobs.chunks(RECENT_JOBS_PER_READ) {
             let newest = |i| {
                 format!(
-                    "SELECT {i}, id, state FROM \
-                     (SELECT id, state FROM runs WHERE job = ? ORDER BY id DESC LIMIT {per_job}) AS job{i}"
+                    "SELECT {i}, id, state, planned, started_at, ended_at FROM (SELECT id, state, planned, started_at, ended_at \
+                     FROM runs WHERE job = ? ORDER BY id DESC LIMIT {per_job}) AS job{i}"
                 )
             };
             let text = (0..some.len()).map(newest).collect::<Vec<_>>().join(" UNION ALL ");
             for found in self.read(Statement { sql: text.into(), args: some.iter().map(word).collect() }).await? {
-                let run = (parsed(&found, 1, "run id")?, row::state(&found, 2)?);
+                let run = RecentRun {
+                    id: parsed(&found, 1, "run id")?,
+                    state: row::state(&found, 2)?,
+                    planned: instant(found.int(3)),
+                    started_at: opt_instant(&found, 4),
+                    ended_at: opt_instant(&found, 5),
+                };
                 recent.entry(some[found.int(0) as usize]).or_default().push(run);
             }
         }
         // A union promises no order.
-        recent.values_mut().for_each(|runs| runs.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id)));
+        recent.values_mut().for_each(|runs| runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.id)));
         Ok(recent)
+    }
+
+    /// Runs in a state that few are in at a time, those planned first, and before `before`.
+    pub async fn oldest_in(
+        &self,
+        state: RunState,
+        namespaces: Option<&[String]>,
+        before: Option<Timestamp>,
+        limit: usize,
+    ) -> Result<Vec<Run>, StoreError> {
+        self.read(oldest_in(state, namespaces, before, limit)).await?.iter().map(run_from).collect()
+    }
+
+    /// Every run that goes on, with its job.
+    pub async fn running(&self) -> Result<Vec<(JobId, RunId)>, StoreError> {
+        let text = format!("SELECT job, id FROM runs WHERE state = 'running' ORDER BY id DESC LIMIT {RUNNING_MAX}");
+        let pair = |found: &Row| Ok((parsed(found, 0, "job id of a run")?, parsed(found, 1, "run id")?));
+        self.read(sql!(text)).await?.iter().map(pair).collect()
     }
 
     /// Runs that the store does not know to have ended, newest first, those before `cursor`.
@@ -201,13 +291,26 @@ impl Store {
     }
 }
 
+pub(crate) fn oldest_in(
+    state: RunState,
+    namespaces: Option<&[String]>,
+    before: Option<Timestamp>,
+    limit: usize,
+) -> Statement {
+    let (within, names) = checked_within("namespace", namespaces);
+    let text = format!("SELECT {COLUMNS} FROM runs WHERE state = ? AND id < ?{within} ORDER BY id LIMIT {limit}");
+    let before = before.map_or(Value::Text("~".to_owned()), |before| word(RunId::first_at(before)));
+    Statement { sql: text.into(), args: [vec![word(state), before], names].concat() }
+}
+
 /// For each run only its furthest record, in the order of ids: no database updates one row twice in one statement, and two
 /// writers that lock rows in one order do not wait for each other in a ring.
 fn furthest(runs: &[Run]) -> Vec<&Run> {
     let mut furthest: HashMap<RunId, &Run> = HashMap::with_capacity(runs.len());
     for run in runs {
         let kept = furthest.entry(run.id).or_insert(run);
-        if run.progress() > kept.progress() {
+        let is_news = run.progress() == kept.progress() && run.overdue_at.is_some();
+        if run.progress() > kept.progress() || is_news {
             *kept = run;
         }
     }

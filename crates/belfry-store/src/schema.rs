@@ -21,7 +21,8 @@ const SQLITE: &[Migration] = tables!(
     word = "VARCHAR(128)",
     label = "VARCHAR(128)",
     text = "TEXT",
-    blob = "BLOB"
+    blob = "BLOB",
+    newest_first = "GROUP_CONCAT(e.took, '' ORDER BY e.id DESC)"
 );
 const POSTGRES: &[Migration] = tables!(
     id = "VARCHAR(26) COLLATE \"C\"",
@@ -30,7 +31,8 @@ const POSTGRES: &[Migration] = tables!(
     word = "VARCHAR(128) COLLATE \"C\"",
     label = "VARCHAR(256) COLLATE \"C\"",
     text = "TEXT COLLATE \"C\"",
-    blob = "BYTEA"
+    blob = "BYTEA",
+    newest_first = "STRING_AGG(e.took, '' ORDER BY e.id DESC)"
 );
 const MYSQL: &[Migration] = tables!(
     id = "VARCHAR(26) CHARACTER SET ascii COLLATE ascii_bin",
@@ -39,13 +41,14 @@ const MYSQL: &[Migration] = tables!(
     word = "VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     label = "VARCHAR(256) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
     text = "MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    blob = "MEDIUMBLOB"
+    blob = "MEDIUMBLOB",
+    newest_first = "GROUP_CONCAT(e.took ORDER BY e.id DESC SEPARATOR '')"
 );
 
 macro_rules! tables {
     (
         id = $id:literal, code = $code:literal, hash = $hash:literal, word = $word:literal, label = $label:literal,
-        text = $text:literal, blob = $blob:literal
+        text = $text:literal, blob = $blob:literal, newest_first = $newest_first:literal
     ) => {
         &[
             Migration {
@@ -210,6 +213,98 @@ macro_rules! tables {
             Migration {
                 name: "0016_jobs_by_run_on",
                 statements: &["CREATE INDEX jobs_by_run_on ON jobs (run_on, id)"],
+            },
+            Migration {
+                name: "0017_runs_held",
+                statements: &["ALTER TABLE runs ADD COLUMN held INT NOT NULL DEFAULT 0"],
+            },
+            Migration {
+                name: "0018_attempts_held",
+                statements: &["ALTER TABLE run_attempts ADD COLUMN held INT NOT NULL DEFAULT 0"],
+            },
+            // Which ends of the job's runs are told, `belfry_core::webhook::bit`, and to whom.
+            Migration {
+                name: "0020_jobs_webhook_on",
+                statements: &["ALTER TABLE jobs ADD COLUMN webhook_on INT NOT NULL DEFAULT 0"],
+            },
+            Migration {
+                name: "0021_jobs_webhook_receiver",
+                statements: &[concat!("ALTER TABLE jobs ADD COLUMN webhook_receiver ", $word)],
+            },
+            // What is told is kept as it was when it happened, so that every repetition says the same.
+            Migration {
+                name: "0022_deliveries",
+                statements: &[
+                    concat!(
+                        "CREATE TABLE deliveries (run ", $id, " NOT NULL, attempt BIGINT NOT NULL, news ", $code, " NOT NULL, job ", $id,
+                        " NOT NULL, namespace ", $word, " NOT NULL, job_name ", $word, " NOT NULL, revision BIGINT NOT NULL, reason ",
+                        $text, ", planned BIGINT NOT NULL, started_at BIGINT, ended_at BIGINT, exit_code BIGINT, exit_signal BIGINT,",
+                        " node_name ", $word, ", late INT NOT NULL, receiver ", $word, " NOT NULL, tries BIGINT NOT NULL,",
+                        " first_try_at BIGINT, last_try_at BIGINT, last_status BIGINT, last_error ", $text,
+                        ", next_try_at BIGINT, delivered_at BIGINT, PRIMARY KEY (run, attempt, news))"
+                    ),
+                    // What is not tried again has no next try, and is not in the range that is looked for.
+                    "CREATE INDEX deliveries_due ON deliveries (receiver, next_try_at)",
+                ],
+            },
+            Migration {
+                name: "0023_runs_overdue",
+                statements: &["ALTER TABLE runs ADD COLUMN overdue_at BIGINT"],
+            },
+            Migration {
+                name: "0024_attempts_overdue",
+                statements: &["ALTER TABLE run_attempts ADD COLUMN overdue_at BIGINT"],
+            },
+            Migration {
+                name: "0025_attempts_saves",
+                statements: &[concat!("ALTER TABLE run_attempts ADD COLUMN saves ", $text)],
+            },
+            Migration {
+                name: "0026_scripts",
+                statements: &[
+                    concat!(
+                        "CREATE TABLE scripts (namespace ", $word, " NOT NULL, name ", $word, " NOT NULL, version BIGINT NOT NULL, sha256 ",
+                        $hash, " NOT NULL, at BIGINT NOT NULL, author ", $word, " NOT NULL, body ", $text,
+                        " NOT NULL, PRIMARY KEY (namespace, name, version))"
+                    ),
+                    "INSERT INTO counters (name, value) VALUES ('scripts', 0)",
+                ],
+            },
+            Migration {
+                name: "0027_runs_script",
+                statements: &[concat!("ALTER TABLE runs ADD COLUMN script ", $text)],
+            },
+            Migration {
+                name: "0028_attempts_script",
+                statements: &[concat!("ALTER TABLE run_attempts ADD COLUMN script ", $text)],
+            },
+            // How each job has been doing, kept with its ends: pruning runs leaves it alone. Ids are empty where there is none.
+            Migration {
+                name: "0029_job_standings",
+                statements: &[
+                    concat!(
+                        "CREATE TABLE job_standings (job ", $id, " NOT NULL PRIMARY KEY, runs BIGINT NOT NULL DEFAULT 0,",
+                        " failed_in_a_row BIGINT NOT NULL DEFAULT 0, last_success ", $id, " DEFAULT '' NOT NULL, last_missed ", $id,
+                        " DEFAULT '' NOT NULL, last_run ", $id, " DEFAULT '' NOT NULL, last_state ", $code, ", last_planned BIGINT,",
+                        " last_started_at BIGINT, last_ended_at BIGINT, last_exit_code BIGINT, last_node_name ", $word, ", took ", $text, ")"
+                    ),
+                    "CREATE INDEX job_standings_failing ON job_standings (failed_in_a_row)",
+                    "CREATE INDEX job_standings_missed ON job_standings (last_missed)",
+                    // From the history that is there; what was missed before is not looked for. 60 durations are less than MySQL cuts.
+                    concat!(
+                        "INSERT INTO job_standings (job, runs, failed_in_a_row, last_success, last_run, last_state, last_planned,",
+                        " last_started_at, last_ended_at, last_exit_code, last_node_name, took) SELECT t.job, t.n,",
+                        " (SELECT COUNT(*) FROM runs f WHERE f.job = t.job AND f.id > t.good",
+                        " AND f.state IN ('failed', 'timed_out', 'killed', 'lost')), t.good, l.id, l.state, l.planned, l.started_at,",
+                        " l.ended_at, l.exit_code, l.node_name, d.took FROM (SELECT job, COUNT(*) AS n, MAX(id) AS newest,",
+                        " COALESCE(MAX(CASE WHEN state = 'succeeded' THEN id END), '') AS good FROM runs WHERE namespace <> 'dcron' AND state IN",
+                        " ('succeeded', 'failed', 'timed_out', 'killed', 'lost', 'skipped', 'cancelled') GROUP BY job) t",
+                        " JOIN runs l ON l.id = t.newest LEFT JOIN (SELECT e.job, ", $newest_first, " AS took FROM",
+                        " (SELECT job, id, CONCAT(ended_at - started_at, ',') AS took,",
+                        " ROW_NUMBER() OVER (PARTITION BY job ORDER BY id DESC) AS place FROM runs",
+                        " WHERE state = 'succeeded' AND ended_at >= started_at) e WHERE e.place <= 60 GROUP BY e.job) d ON d.job = t.job"
+                    ),
+                ],
             },
         ]
     };

@@ -1,6 +1,7 @@
 //! `cargo xtask chaos` runs this: one ordeal on one backend, or all planted bugs, and the table of it. `BELFRY_BIN` names the built binary.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use belfry_testkit::chaos::{self, Backend, Kind, Plan};
 
@@ -39,6 +40,7 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Plan, String> {
             }
             "--seed" => plan.seed = number()?,
             "--faults" => plan.faults = number()? as usize,
+            "--ttl" => plan.ttl = Duration::from_secs(number()?),
             "--herd" => plan.herd = number()? as usize,
             "--plant" => plan.planted = Some(value),
             "--busy" => plan.quiet_machine = value != "yes",
@@ -53,7 +55,7 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Plan, String> {
             }
             _ => {
                 return Err(format!(
-                    "`{flag}` is not known; --backend, --seed, --faults, --kinds, --herd, --busy, --plant, --bin and --keep are"
+                    "`{flag}` is not known; --backend, --seed, --faults, --kinds, --ttl, --herd, --busy, --plant, --bin and --keep are"
                 ));
             }
         }

@@ -1,5 +1,6 @@
 //! The HTTP API as a test uses it: what is asked for must work, unless the test wants to see the refusal.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -67,6 +68,21 @@ impl Client {
     pub async fn join_token(&self) -> String {
         let answer = self.post("/nodes/join-tokens", json!({})).await;
         answer["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// The changes of runs, from now on.
+    #[expect(clippy::disallowed_methods, reason = "it ends with what it returns")]
+    pub async fn changes(&self) -> Changes {
+        let mut stream = self.request(Method::GET, "/events").send().await.expect("a stream");
+        assert!(stream.status().is_success(), "{}", stream.status());
+        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let to = said.clone();
+        let listening = tokio::spawn(async move {
+            while let Ok(Some(bytes)) = stream.chunk().await {
+                to.lock().expect("no one panics here").extend_from_slice(&bytes);
+            }
+        });
+        Changes { said, listening: listening.abort_handle() }
     }
 
     /// `path` is below /api/v1.
@@ -228,4 +244,27 @@ impl Client {
 
 fn read(value: Value) -> Run {
     serde_json::from_value(value.clone()).unwrap_or_else(|cause| panic!("{value} is not a run: {cause}"))
+}
+
+/// What a server tells of changed runs.
+#[derive(Debug)]
+pub struct Changes {
+    said: Arc<Mutex<Vec<u8>>>,
+    listening: tokio::task::AbortHandle,
+}
+
+impl Changes {
+    /// The runs as they were told, first to last.
+    pub fn runs(&self) -> Vec<Run> {
+        let said = String::from_utf8_lossy(&self.said.lock().expect("no one panics here")).into_owned();
+        let whole = said.split_inclusive("\n\n").filter(|event| event.ends_with("\n\n"));
+        let data = whole.filter_map(|event| event.strip_prefix("event: run\ndata: "));
+        data.map(|data| serde_json::from_str(data).expect("a run")).collect()
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
 }

@@ -314,8 +314,18 @@ fn none_overlap(case: &Case<'_>, faults: &mut Vec<Fault>) {
     }
 }
 
-/// From attempt to attempt of a run; and where runs wait for each other, from start to start.
+/// From attempt to attempt of a run; and where runs wait for each other, from start to start. No two attempts have the same one.
 fn fences_grow(case: &Case<'_>, faults: &mut Vec<Fault>) {
+    let mut holders: HashMap<u64, &Line> = HashMap::new();
+    for line in case.starts() {
+        let holder = holders.entry(line.fence).or_insert(line);
+        if (&holder.run, holder.attempt) != (&line.run, line.attempt) {
+            faults.push(Fault::FenceDoesNotGrow(format!(
+                "{}: {} and {} both have {}",
+                case.job, holder.planned, line.planned, line.fence
+            )));
+        }
+    }
     let mut lines: Vec<&Line> = case.starts().collect();
     if case.overlap_forbidden {
         lines.sort_by_key(|line| line.at);
@@ -468,6 +478,22 @@ mod tests {
         assert!(late(16.0, &[]));
         assert!(!late(16.0, &trouble(TroubleOf::Servers)));
         assert!(late(17.5, &trouble(TroubleOf::Servers)));
+    }
+
+    #[test]
+    fn a_fence_belongs_to_one_attempt_and_grows_where_runs_wait() {
+        let run = |name: &str, planned: f64, start: f64, fence: u64| {
+            let own = |line: Line| Line { run: name.to_owned(), planned: at(planned), fence, ..line };
+            [own(S(start)), own(F(start + 0.1))]
+        };
+        let blamed = |witness: &[Line], overlap_forbidden: bool| {
+            let case = Case { overlap_forbidden, ..case(&[], witness, &[]) };
+            judge(&case, &mut Tally::default()).iter().any(|fault| fault.kind() == "fence")
+        };
+        let later_first = [run("A", 10.0, 11.0, 8), run("B", 11.0, 11.5, 7)].concat();
+        assert!(!blamed(&later_first, false), "nobody waits for the other");
+        assert!(blamed(&later_first, true));
+        assert!(blamed(&[run("A", 10.0, 10.0, 7), run("B", 11.0, 11.0, 9), run("C", 12.0, 12.0, 7)].concat(), false));
     }
 
     #[test]

@@ -28,15 +28,13 @@ const fn planted(
 const AGENT: &str = "belfry-agent/it";
 const BACKENDS: &str = "belfry-coord/backends";
 const CHAOS: &str = "belfry/chaos";
-const CLUSTER: &str = "belfry-control/cluster";
+const CONTROL: &str = "belfry-control/it";
 const KILL9: &str = "belfry/kill9";
 const LIVENESS: &str = "belfry-coord/liveness";
-const STORE_AWAY: &str = "belfry-control/store_away";
-const TAKEOVER: &str = "belfry-control/takeover";
 
 /// The tests of `belfry/chaos` and `belfry/kill9` plant their bugs by themselves: for them it is the verdict that is named.
 pub const PLANTED: &[Planted] = &[
-    planted(1, "commit_without_guards", TAKEOVER, "a_deposed_server_starts_nothing_more", "started by both"),
+    planted(1, "commit_without_guards", CONTROL, "takeover::a_deposed_server_starts_nothing_more", "started by both"),
     planted(
         2,
         "order_for_another_incarnation_taken",
@@ -56,7 +54,7 @@ pub const PLANTED: &[Planted] = &[
         "agent_forgets_taken_runs",
         AGENT,
         "orders::the_same_order_again_starts_nothing_and_is_answered_with_all_that_is_known",
-        "Started",
+        "it was started again",
     ),
     planted(4, "node_not_named_in_the_claim", CHAOS, "a_claim_that_names_no_node_is_caught_as_doubled", "doubled"),
     planted(
@@ -80,26 +78,33 @@ pub const PLANTED: &[Planted] = &[
     planted(
         14,
         "owner_never_looks_into_the_store",
-        CLUSTER,
-        "an_end_told_to_another_server_closes_the_run_at_its_owner",
+        CONTROL,
+        "cluster::an_end_told_to_another_server_closes_the_run_at_its_owner",
         "the owner never learned of the end",
     ),
-    planted(16, "cursor_is_a_bare_instant", CLUSTER, "a_cursor_inside_a_herd_neither_skips_nor_repeats", "left: []"),
+    planted(
+        16,
+        "cursor_is_a_bare_instant",
+        CONTROL,
+        "cluster::a_cursor_inside_a_herd_neither_skips_nor_repeats",
+        "left: []",
+    ),
     planted(17, "takeover_unguarded", LIVENESS, "a_takeover_guarded_by_an_old_heartbeat_is_refused", "unwrap_err"),
     planted(18, "trust_from_reply", LIVENESS, "trust_counts_from_send", "left: "),
+    planted(19, "no_shim", CHAOS, "services_without_a_shim_are_caught_as_running_twice", "service"),
     planted(20, "lower_term_obeyed", AGENT, "orders::orders_of_a_lower_term_are_not_obeyed", "does not own the shard"),
     planted(
         26,
         "old_list_believed",
-        TAKEOVER,
-        "a_new_owner_waits_for_a_list_that_is_not_older_than_its_taking",
+        CONTROL,
+        "takeover::a_new_owner_waits_for_a_list_that_is_not_older_than_its_taking",
         "the run was left out",
     ),
     planted(
         25,
         "end_taken_without_its_output",
-        STORE_AWAY,
-        "an_end_is_taken_only_with_all_of_the_output_before_it",
+        CONTROL,
+        "store_away::an_end_is_taken_only_with_all_of_the_output_before_it",
         "acknowledged without its output",
     ),
 ];

@@ -1,7 +1,7 @@
 //! A TCP proxy between a client and a real server that loses answers, cuts connections, and holds bytes back or lets them vanish
 //! in either direction when it is told.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::servers::Port;
 
 const CHUNK_BYTES: usize = 64 * 1024;
+/// To listen, or to stop listening.
+const LISTENING_PATIENCE: Duration = Duration::from_secs(30);
+const LISTEN_AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// An answer is over when the server has said nothing for so long. Its first bytes may be a mere receipt: HTTP/2 grants room
 /// before the request was looked at.
 const ANSWER_OVER_AFTER: Duration = Duration::from_millis(150);
@@ -26,7 +29,9 @@ pub struct Proxy {
 
 struct Shared {
     target: String,
-    port: Port,
+    /// Where clients come in.
+    address: String,
+    _port: Port,
     state: Mutex<State>,
     changed: Condvar,
     /// Wakes the listener, which waits for connections and not for the condition.
@@ -51,6 +56,7 @@ struct State {
     answers: Flow,
     listening: bool,
     connections_made: u64,
+    requested_bytes: u64,
     withheld_bytes: u64,
     /// The answer to the next request with these bytes is lost.
     lose: Option<Vec<u8>>,
@@ -103,9 +109,16 @@ impl Proxy {
     /// Before the server at `target`, as `127.0.0.1:2379`. The server need not run yet; a client's connection is closed when
     /// there is none.
     pub fn before(target: &str) -> Self {
+        Self::at("127.0.0.1", target)
+    }
+
+    /// The same at another address of this machine.
+    pub fn at(host: &str, target: &str) -> Self {
+        let port = Port::free();
         let shared = Arc::new(Shared {
             target: target.to_owned(),
-            port: Port::free(),
+            address: format!("{host}:{}", port.number()),
+            _port: port,
             state: Mutex::default(),
             changed: Condvar::new(),
             link_changed: EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC).expect("an event"),
@@ -119,9 +132,9 @@ impl Proxy {
         proxy
     }
 
-    /// `127.0.0.1:PORT`.
+    /// `127.0.0.1:PORT`, if it is not at another address.
     pub fn address(&self) -> String {
-        self.shared.port.address()
+        self.shared.address.clone()
     }
 
     /// The next bytes that a client sends are a request: it is passed on, the server's answer is swallowed, and when the
@@ -179,6 +192,11 @@ impl Proxy {
         self.shared.lock().connections_made
     }
 
+    /// How many bytes of requests were passed on.
+    pub fn requested_bytes(&self) -> u64 {
+        self.shared.lock().requested_bytes
+    }
+
     /// How many bytes had to wait or vanished.
     pub fn withheld_bytes(&self) -> u64 {
         self.shared.lock().withheld_bytes
@@ -189,8 +207,11 @@ impl Proxy {
     }
 
     fn until_listening(&self, wanted: bool) {
-        let state = self.shared.lock();
-        drop(self.shared.changed.wait_while(state, |state| state.listening != wanted).expect("no thread panics"));
+        let (state, is_not) = (self.shared.lock(), |state: &mut State| state.listening != wanted);
+        let waited = self.shared.changed.wait_timeout_while(state, LISTENING_PATIENCE, is_not);
+        let (state, waited) = waited.expect("no thread panics");
+        drop(state);
+        assert!(!waited.timed_out(), "the proxy at {} did not come to listen: {wanted}", self.shared.address);
     }
 }
 
@@ -256,7 +277,7 @@ fn accept_all(shared: &Arc<Shared>) {
             return;
         }
         drop(state);
-        let listener = TcpListener::bind(shared.port.address()).expect("listen on a port that is ours");
+        let listener = listen(&shared.address);
         shared.lock().listening = true;
         shared.changed.notify_all();
         while shared.lock().link == Link::Open {
@@ -275,6 +296,23 @@ fn accept_all(shared: &Arc<Shared>) {
         drop(listener);
         shared.lock().listening = false;
         shared.changed.notify_all();
+    }
+}
+
+/// A program that another thread is just starting has all our descriptors until its exec, a listener that was closed here among them: the
+/// port is then ours, and taken, for a moment.
+#[expect(clippy::disallowed_methods, reason = "a thread of its own, which has nothing else to do")]
+fn listen(address: &str) -> TcpListener {
+    let mut waited = Duration::ZERO;
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => return listener,
+            Err(cause) if cause.kind() == ErrorKind::AddrInUse && waited < LISTENING_PATIENCE / 2 => {
+                std::thread::sleep(LISTEN_AGAIN_AFTER);
+                waited += LISTEN_AGAIN_AFTER;
+            }
+            Err(cause) => panic!("listen at {address}, a port that is ours: {cause}"),
+        }
     }
 }
 
@@ -318,6 +356,7 @@ fn pass_requests(shared: &Shared, connection: &Connection) {
             }
             Passage::Cut => return,
         };
+        state.requested_bytes += count as u64;
         if state.lose.as_deref().is_some_and(|wanted| contains(&chunk[..count], wanted)) {
             state.lose = None;
             *connection.doomed.lock().expect("no thread panics with the lock") = true;

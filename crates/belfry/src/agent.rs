@@ -6,6 +6,7 @@ use anyhow::Context;
 use belfry_agent::{Agent, AgentConfig};
 use belfry_control::Tasks;
 use belfry_core::join::JoinToken;
+use belfry_core::units::Size;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::AgentArgs;
@@ -21,15 +22,23 @@ pub fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn work(args: AgentArgs) -> anyhow::Result<()> {
+    let folder = args.data.clone().unwrap_or_else(serve::default_agent_dir);
+    let local_api = match args.local_api {
+        Some(address) => Some(serve::LocalApi::bind(address).await?),
+        None => None,
+    };
     let agent = Agent::start(AgentConfig {
-        data_dir: args.data.clone().unwrap_or_else(serve::default_agent_dir),
+        data_dir: folder.clone(),
         name: args.name.clone().unwrap_or_else(serve::host_name),
         labels: args.labels.iter().map(|label| (label.0.clone(), label.1.clone())).collect(),
         slots: args.slots.unwrap_or_else(serve::default_slots),
         allow_root: args.allow_root,
-        default_user: args.default_user.clone().unwrap_or_else(|| "nobody".to_owned()),
+        default_user: args.default_user.clone(),
+        policy: args.policy.clone().or_else(serve::default_policy),
         quit_time: args.quit_time.get(),
         spool_max_bytes: args.spool_max.bytes(),
+        run_logs: args.run_logs.config(),
+        disk_floor_bytes: args.disk_floor.map(Size::bytes),
         zygote: serve::own_zygote(),
         join: args.join.clone().map(|token| through(token, &args.servers)),
     })
@@ -37,6 +46,9 @@ async fn work(args: AgentArgs) -> anyhow::Result<()> {
     .context("start the agent")?;
     tracing::info!(node = %agent.node(), "ready; jobs run as {}", agent.runs_as());
     let tasks = Tasks::default();
+    if let Some(local_api) = local_api {
+        local_api.serve(agent.clone(), &folder, &tasks)?;
+    }
     let shutdown = CancellationToken::new();
     let (ended, mut session_ended) = tokio::sync::oneshot::channel();
     // On its own: the session must outlive the signal, for results are delivered while the agent drains.

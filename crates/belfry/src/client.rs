@@ -151,6 +151,16 @@ impl Client {
         self.ask(Method::PATCH, path, &Vec::new(), Some(body)).await
     }
 
+    pub async fn put(&self, path: Path<'_>, body: Value) -> Result<Value, ClientError> {
+        self.ask(Method::PUT, path, &Vec::new(), Some(body)).await
+    }
+
+    /// Only if it is at this revision; else [`ClientError::Refused`] with 412.
+    pub async fn put_at(&self, path: Path<'_>, revision: u64, body: Value) -> Result<Value, ClientError> {
+        let request = self.request(Method::PUT, path, &Vec::new()).header(header::IF_MATCH, format!("\"{revision}\""));
+        self.answer(request, Some(body)).await
+    }
+
     pub async fn delete(&self, path: Path<'_>, query: &Query) -> Result<Value, ClientError> {
         self.ask(Method::DELETE, path, query, None).await
     }
@@ -222,8 +232,11 @@ impl Client {
         query: &Query,
         body: Option<Value>,
     ) -> Result<Value, ClientError> {
-        let mut request =
-            self.request(method, path, query).header(header::ACCEPT, "application/json").timeout(ANSWER_TIMEOUT);
+        self.answer(self.request(method, path, query), body).await
+    }
+
+    async fn answer(&self, request: reqwest::RequestBuilder, body: Option<Value>) -> Result<Value, ClientError> {
+        let mut request = request.header(header::ACCEPT, "application/json").timeout(ANSWER_TIMEOUT);
         if let Some(body) = body {
             request = request.json(&body);
         }
@@ -280,7 +293,7 @@ impl Client {
 }
 
 /// The last cause says what happened; the ones above repeat the address.
-fn in_full(error: &reqwest::Error) -> String {
+pub fn in_full(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "no answer in time".to_owned();
     }

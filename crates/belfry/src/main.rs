@@ -10,6 +10,7 @@ mod print;
 mod serve;
 mod server;
 mod up;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,9 @@ fn main() -> ExitCode {
     // Before any thread and before the arguments are read: the zygote forks for its whole life and must stay small.
     if std::env::args_os().nth(1).is_some_and(|word| word == "__zygote") {
         belfry_exec::zygote_main()
+    }
+    if let Some(args) = wrap::asked_for(std::env::args_os()) {
+        return wrap::run(args);
     }
     let matches = Cli::command().get_matches();
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

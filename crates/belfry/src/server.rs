@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::cli::ServerArgs;
 use crate::client::default_data_dir;
-use crate::serve::{self, Backends, Ca, DataDir, Http};
+use crate::serve::{self, Backends, Ca, DataDir, Http, WebhookPost};
 use crate::up;
 
 const TTL_MIN: Span = Span::from_secs(2);
@@ -24,6 +24,7 @@ const SNAPSHOT_FILE: &str = "snapshot.jsonl";
 pub fn run(args: ServerArgs) -> anyhow::Result<ExitCode> {
     serve::init_logging();
     serve::raise_open_files();
+    serve::use_small_pages();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(args))?;
     runtime.shutdown_background();
@@ -68,6 +69,8 @@ async fn serve(args: ServerArgs) -> anyhow::Result<()> {
         tidy: !args.no_compaction,
         addresses: Addresses { api: url.clone(), agents: reached_by_agents(&args, agents)? },
         snapshot: snapshot_path,
+        default_timeout: up::default_timeout(args.default_timeout, args.default_timeout_action)?,
+        post: Some(Arc::new(WebhookPost::new(&args.webhook_allow)?)),
         ..ControlConfig::default()
     };
     let control = up::start_control(config, &backends, clock.clone()).await?;

@@ -9,13 +9,15 @@ use belfry_api::{ApiSettings, ApiState};
 use belfry_control::{Control, ControlConfig, Tasks};
 use belfry_coord::{Clock, SystemClock};
 use belfry_core::ServerId;
+use belfry_core::job::{KILL_GRACE_DEFAULT, Timeout, TimeoutAction};
 use belfry_core::role::{Grants, Role};
+use belfry_core::units::{Size, Span};
 use belfry_store::{SecretHash, Store, TokenOwner};
 
-use crate::cli::UpArgs;
+use crate::cli::{TimeoutWord, UpArgs};
 use crate::client::default_data_dir;
 use crate::serve::banner::Banner;
-use crate::serve::{self, Backends, Ca, DataDir, Http};
+use crate::serve::{self, Backends, Ca, DataDir, Http, WebhookPost};
 
 const PASSWORD_FILE: &str = "admin-password";
 const TOKEN_FILE: &str = "cli-token";
@@ -24,6 +26,7 @@ const ADDRESS_FILE: &str = "address";
 pub fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     serve::init_logging();
     serve::raise_open_files();
+    serve::use_small_pages();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(up(args))?;
     // What is still spawned serves nobody any more.
@@ -38,6 +41,10 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
         args.data.clone().or(default_dir).context("no home folder is known; choose a data folder with --data")?;
     let data = DataDir::open(folder)?;
     let http = Http::bind(&args.http).await?;
+    let local_api = match args.local_api {
+        Some(address) => Some(serve::LocalApi::bind(address).await?),
+        None => None,
+    };
     let timezone = timezone(args.default_timezone.as_deref())?;
     let node_name = args.name.clone().unwrap_or_else(serve::host_name);
     let backends = Backends::embedded(&data).await?;
@@ -46,16 +53,24 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
     let new_password = first_admin(&data, &backends.store, &*clock).await?;
     cli_token(&data, &backends.store, &*clock).await?;
 
-    let control = start_control(ControlConfig::default(), &backends, clock.clone()).await?;
+    let config = ControlConfig {
+        default_timeout: default_timeout(args.default_timeout, args.default_timeout_action)?,
+        post: Some(Arc::new(WebhookPost::new(&args.webhook_allow)?)),
+        ..ControlConfig::default()
+    };
+    let control = start_control(config, &backends, clock.clone()).await?;
     let agent = Agent::start(AgentConfig {
         data_dir: data.file("agent"),
         name: node_name,
         labels: Default::default(),
         slots: args.slots.unwrap_or_else(serve::default_slots),
         allow_root: args.allow_root,
-        default_user: args.default_user.clone().unwrap_or_else(|| "nobody".to_owned()),
+        default_user: args.default_user.clone(),
+        policy: args.policy.clone().or_else(serve::default_policy),
         quit_time: args.quit_time.get(),
         spool_max_bytes: args.spool_max.bytes(),
+        run_logs: args.run_logs.config(),
+        disk_floor_bytes: args.disk_floor.map(Size::bytes),
         zygote: serve::own_zygote(),
         join: None,
     })
@@ -65,6 +80,9 @@ async fn up(args: UpArgs) -> anyhow::Result<()> {
     control.connect_local(link.to_agent, link.from_agent);
 
     let tasks = Tasks::default();
+    if let Some(local_api) = local_api {
+        local_api.serve(agent.clone(), &data.file("agent"), &tasks)?;
+    }
     let (address, url) = (http.address, http.local_url());
     let ca = Ca::of_cluster(&backends.store, clock.now()).await?;
     let settings =
@@ -101,6 +119,21 @@ pub fn timezone(asked: Option<&str>) -> anyhow::Result<String> {
             Ok(zone.to_owned())
         }
         None => Ok(serve::machine_timezone()),
+    }
+}
+
+/// For jobs that have none of their own.
+pub fn default_timeout(after: Option<Span>, action: Option<TimeoutWord>) -> anyhow::Result<Option<Timeout>> {
+    match after {
+        Some(after) if after.is_zero() => anyhow::bail!("default_timeout: `0s` would end every run at once"),
+        Some(after) => {
+            let action = action.map(TimeoutAction::from).unwrap_or_default();
+            Ok(Some(Timeout { after, action, grace: KILL_GRACE_DEFAULT }))
+        }
+        None if action.is_some() => {
+            anyhow::bail!("--default-timeout-action: say after which time with --default-timeout")
+        }
+        None => Ok(None),
     }
 }
 

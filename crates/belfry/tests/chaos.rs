@@ -57,6 +57,12 @@ async fn is_caught(bug: &str, kinds: &[Kind], verdict: &str) {
     assert!(seen > 0, "{bug} was not seen as `{verdict}`");
 }
 
+/// A stopped agent ends nothing, and its node is held dead: its services run twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn services_without_a_shim_are_caught_as_running_twice() {
+    is_caught("no_shim", &[Kind::PauseAgent, Kind::PauseAgent, Kind::PauseAgent], "service").await;
+}
+
 /// A new owner finds a run without a node, and starts it on another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_names_no_node_is_caught_as_doubled() {

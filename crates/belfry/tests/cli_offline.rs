@@ -211,7 +211,7 @@ fn help_documents_exit_codes_and_only_what_exists() {
     for line in ["Exit codes:", "  0  done", "  3  no such job", "  4  no server could be reached", "BELFRY_URL"] {
         assert!(ran.out.contains(line), "{line} in\n{}", ran.out);
     }
-    for later in ["backup", "wrap", "channel"] {
+    for later in ["backup", "channel"] {
         assert!(!ran.out.contains(later), "{later}");
     }
     assert!(run(&["job", "diff", "--help"]).out.contains("exit code 1"));

@@ -93,6 +93,17 @@ async fn two_servers_are_one(store: &str, coordinator: Option<&str>, leaves_noth
         (cluster.shards_of(0).await == 8 && cluster.shards_of(1).await == 8).then_some(())
     })
     .await;
+    until("both say who leads, and the same", async || {
+        let leaders = async |server: usize| {
+            let cluster = cluster.servers[server].1.get("/cluster").await;
+            let servers = cluster["servers"].as_array().cloned().unwrap_or_default();
+            let leaders = servers.iter().filter(|server| server["leader"] == true);
+            leaders.map(|server| server["id"].clone()).collect::<Vec<_>>()
+        };
+        let told = leaders(0).await;
+        (told.len() == 1 && told == leaders(1).await).then_some(())
+    })
+    .await;
     let witness = Witness::new();
     let client = cluster.servers[0].1.clone();
     for n in 0..JOBS {
@@ -102,6 +113,7 @@ async fn two_servers_are_one(store: &str, coordinator: Option<&str>, leaves_noth
     }
     // By hand through one server, whoever owns the job; and followed there, from whoever hears it.
     client.add("by-hand", "echo out loud; sleep 1; echo and again", json!({})).await;
+    let changes = client.changes().await;
     for n in 0..8 {
         client.add(&format!("hand-{n}"), &format!("echo {n} out loud"), json!({})).await;
         let run = client.run_to_end(&format!("hand-{n}")).await;
@@ -109,7 +121,12 @@ async fn two_servers_are_one(store: &str, coordinator: Option<&str>, leaves_noth
         let text = client.request(reqwest::Method::GET, &format!("/runs/{}/stream", run.id)).send().await.unwrap();
         let text = text.text().await.unwrap();
         assert!(text.contains(&format!("{n} out loud")) && text.contains("event: end"), "{text}");
+        until("its end is told here, whoever owns the job", async || {
+            changes.runs().iter().any(|told| told.id == run.id && told.state == "succeeded").then_some(())
+        })
+        .await;
     }
+    drop(changes);
     let run = client.run_now("by-hand").await;
     let text = client.request(reqwest::Method::GET, &format!("/runs/{}/stream", run.id)).send().await.unwrap();
     let text = text.text().await.unwrap();

@@ -112,6 +112,16 @@ async fn each_node_fires_by_itself_and_goes_on_from_its_disk_without_any_network
     let on = |job: &str, node: &str| witness.starts(job).iter().filter(|line| line.node == node).count();
     until("both fire it", async || (on("all", "a") > 1 && on("all", "b") > 1).then_some(())).await;
     assert_eq!(on("only-a", "b"), 0);
+    let changes = client.changes().await;
+    until("their ends are told", async || {
+        let told: Vec<_> = changes.runs().into_iter().filter(|run| run.job_name == "all").collect();
+        ["a", "b"]
+            .iter()
+            .all(|node| told.iter().any(|run| run.node_name.as_deref() == Some(node) && run.state == "succeeded"))
+            .then_some(())
+    })
+    .await;
+    drop(changes);
     client.post("/jobs/default/paused/pause", json!({})).await;
     client.delete("/jobs/default/gone").await;
     until("runs of both are recorded", async || {

@@ -109,6 +109,8 @@ async fn what_a_killed_node_had_starts_elsewhere_within_the_ttl_and_three_second
     for round in 0..rounds {
         let run = client.run_now("work").await;
         client.until_state(&run.id, "running").await;
+        // Its process has started; what it writes is counted below.
+        until("the work has begun", async || (witness.starts("work").len() == 2 * round + 1).then_some(())).await;
         let first = attempts(&client, &run.id).await.remove(0);
         let place = cluster.agents.iter().position(|(name, _)| first["node_name"] == name.as_str()).expect("a node");
         let (name, mut agent) = cluster.agents.remove(place);

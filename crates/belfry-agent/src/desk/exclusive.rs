@@ -5,12 +5,13 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use belfry_exec::LastMoments;
+
 use super::{Desk, KillOrder};
 use crate::clock::Moment;
 use crate::key::Key;
-use crate::trust::LastMoments;
 
-const CUT_OFF: &str = "the node lost contact with the servers, and ended it before it could start elsewhere";
+pub(crate) const CUT_OFF: &str = "the node lost contact with the servers, and ended it before it could start elsewhere";
 const HELD_DEAD: &str = "the servers held the node dead, and it ended what could start elsewhere";
 
 /// From its start until the spool has its end.
@@ -36,9 +37,9 @@ impl Exclusive {
     }
 
     pub(super) fn next_wake(&self, last_moments: Option<LastMoments>) -> Option<Duration> {
-        let term = last_moments.filter(|_| !self.going.is_empty()).map(|moments| moments.term);
+        let ask = last_moments.filter(|_| !self.going.is_empty()).map(|moments| moments.ask);
         let kill = self.ending.values().copied().flatten().min();
-        [term, kill].into_iter().flatten().min()
+        [ask, kill].into_iter().flatten().min()
     }
 }
 
@@ -47,9 +48,10 @@ impl Desk {
         if belfry_core::planted::is("exclusive_work_goes_on") {
             return;
         }
-        let over = self.beats.last_moments().filter(|moments| now.boot >= moments.term);
+        let over = self.beats.last_moments().filter(|moments| now.boot >= moments.ask);
         if let Some(moments) = over.filter(|_| !self.exclusive.going.is_empty()) {
             let grace = moments.kill.saturating_sub(now.boot);
+            self.beats.trust().asks_to_end();
             for key in std::mem::take(&mut self.exclusive.going) {
                 tracing::warn!(%key, "{CUT_OFF}");
                 self.kill_exclusive(key, grace, CUT_OFF);

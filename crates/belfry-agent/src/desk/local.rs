@@ -1,15 +1,17 @@
 //! Runs that this node fires by itself: they need no order, no server and no trust. Everything else about them is as with orders:
 //! slots, kills, results that stay on the disk until they are stored.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use belfry_core::JobId;
 use belfry_core::job_table::Stored;
 use belfry_core::run::{Outcome, RunState};
 use belfry_proto::session::{Dispatch, Ended, LocalJob, LocalJobs, LocalRun, Released, from_agent};
 
+use super::orders::full_name;
 use super::past::Refusal;
-use super::{Act, Desk, KillOrder, Live, LiveState, SessionId};
+use super::queue::Kind;
+use super::{Act, Desk, KillOrder, Live, LiveState, SessionId, promises};
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::local::{Claim, Copy, Judged, Record, instant};
@@ -19,18 +21,21 @@ const REPLACED: &str = "a later run replaces it (overlap is replace)";
 
 impl Desk {
     pub(super) fn local_jobs(&mut self, session: SessionId, message: LocalJobs, now: Moment) {
-        let LocalJobs { shard, term, put, remove, whole, only, release } = message;
+        let LocalJobs { shard, term, put, remove, whole, only, release, answers } = message;
         if !self.is_of_highest_term(shard, term) {
             return;
         }
+        let ids = |texts: Vec<String>| texts.into_iter().filter_map(|text| text.parse().ok()).collect::<Vec<JobId>>();
+        let told = ids(put.iter().map(|job| job.id.clone()).chain(remove.iter().cloned()).collect());
+        let before = self.local.names(&told, shard, whole);
         let mut records: Vec<Record> =
             put.into_iter().filter_map(|job| self.local.put(copy(shard, job)?, now)).collect();
-        let ids = |texts: Vec<String>| texts.into_iter().filter_map(|text| text.parse().ok()).collect::<Vec<JobId>>();
         records.extend(ids(remove).into_iter().filter_map(|job| self.local.remove(job)));
         if whole {
             let only: HashSet<JobId> = ids(only).into_iter().collect();
             records.extend(self.local.retain(shard, &only));
         }
+        log_differences(whole, &records, &before);
         for asked in release {
             let Ok(job) = asked.job.parse() else { continue };
             let (record, cursor_ms) = self.local.release(job, asked.home_term);
@@ -41,14 +46,21 @@ impl Desk {
             }
         }
         self.keep_local(records);
+        if whole && answers > 0 {
+            self.list_came(shard, answers, now);
+        }
     }
 
-    fn keep_local(&mut self, records: Vec<Record>) {
-        let to_write = self.local.write_down(records);
-        self.acts.extend(to_write.map(Act::KeepLocal));
+    /// The ticket that the disk will tell; none if there is nothing to write.
+    pub(super) fn keep_local(&mut self, records: Vec<Record>) -> Option<u64> {
+        let to_write = self.local.write_down(records)?;
+        let ticket = to_write.ticket;
+        self.acts.push(Act::KeepLocal(to_write));
+        Some(ticket)
     }
 
     pub(super) fn local_written(&mut self, ticket: u64, now: Moment) {
+        self.answer_written(ticket);
         for claim in self.local.written(ticket, now) {
             let reason = claim.skipped.clone().unwrap_or_default();
             self.never_began(&claim, Outcome::Skipped, reason, now);
@@ -111,6 +123,10 @@ impl Desk {
             let reason = Refusal::SpoolFull.reason().to_owned();
             return self.never_began(&claim, Outcome::Skipped, reason, now);
         }
+        if self.promises.disk_low() {
+            let reason = Refusal::DiskLow.reason().to_owned();
+            return self.never_began(&claim, Outcome::Skipped, reason, now);
+        }
         let key = key_of(&claim);
         let dispatch = Dispatch {
             key: Some(key.to_wire()),
@@ -124,15 +140,21 @@ impl Desk {
             planned_ms: claim.planned_ms,
             start_in_ms: (claim.start_ms - now.wall_ms).min(0),
             start_within_ms: slot.misfire.within.get().as_millis() as u64,
+            needs: Some(promises::to_wire(slot.needs())),
             ..Default::default()
         };
         let facts = LocalRun { revision: slot.revision, ..self.facts_of(&claim) };
-        let order = self.local_queue.add(key, dispatch, now.boot);
+        let (name, planned_ms) = (full_name(&dispatch), dispatch.planned_ms);
+        let order = self.queues.local.add(key, dispatch, now.boot);
+        self.promises.taken(key, order.needs);
         let live = Live {
             session: self.peers.route(None),
             incarnation: self.incarnation,
             job: Some(claim.job),
+            name,
+            planned_ms,
             local: Some(Box::new(facts)),
+            kind: Kind::Local,
             state: LiveState::Waiting(Box::new(order)),
         };
         self.live.insert(key, live);
@@ -185,6 +207,28 @@ impl Desk {
         for claim in self.local.take_claimed() {
             self.never_began(&claim, Outcome::Skipped, reason.to_owned(), now);
         }
+    }
+}
+
+/// What a message of the centre changed here; each job is named, up to a few.
+fn log_differences(whole: bool, records: &[Record], before: &HashMap<JobId, String>) {
+    const NAMED_MAX: usize = 10;
+    let said = records.iter().filter_map(|record| match record {
+        Record::Job(job) if before.contains_key(&job.id) => {
+            Some(format!("{}/{} is at revision {}", job.namespace, job.name, job.revision))
+        }
+        Record::Job(job) => Some(format!("{}/{} is new", job.namespace, job.name)),
+        Record::Removed { job, .. } => Some(format!("{} is gone", before.get(job).map_or("a job", String::as_str))),
+        Record::Claimed(_)
+        | Record::Ended { .. }
+        | Record::Boot { .. }
+        | Record::Disabled { .. }
+        | Record::Enabled { .. } => None,
+    });
+    let said: Vec<String> = said.take(NAMED_MAX).collect();
+    if !said.is_empty() {
+        let how = if whole { "a full sync found differences" } else { "the centre told a change" };
+        tracing::info!(differences = records.len(), "jobs that this node fires by itself: {how}: {}", said.join("; "));
     }
 }
 

@@ -1,11 +1,13 @@
 //! The desk: every decision of a node, made from events and the time they come with. It does nothing itself: what is to be
 //! done comes out as acts, in order. The loop around it is `desk_loop`.
 
+mod asked;
 mod exclusive;
 mod local;
 mod orders;
 mod past;
 mod peers;
+mod promises;
 mod queue;
 mod results;
 mod sessions;
@@ -16,22 +18,27 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use belfry_core::room::{Amounts, Host};
 use belfry_core::{Incarnation, JobId, NodeId};
-use belfry_proto::session::{Ended, FromAgent, LocalRun, OutputChunk, from_agent, to_agent};
+use belfry_proto::session::{Ended, FromAgent, LocalRun, OutputChunk, SaveState, Started, from_agent, to_agent};
 use tokio::sync::watch;
 
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::local::{Claim, Local, ToWrite};
+use crate::local_api::{Asker, Question};
 use crate::spool::Space;
 use crate::trust::{Heartbeats, Trust};
+use asked::Asked;
+pub(crate) use exclusive::CUT_OFF;
 use exclusive::Exclusive;
 pub(crate) use local::boot_id;
 use past::Past;
 pub(crate) use peers::SessionId;
 use peers::{Peers, RESEND_AFTER};
+use promises::{Promises, Verdict};
 pub(crate) use queue::Order;
-use queue::Queue;
+use queue::{Kind, Queue, Queues};
 use terms::Terms;
 
 /// What the servers are told about this node.
@@ -46,6 +53,7 @@ pub(crate) struct NodeFacts {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "messages of servers are the rule, and none is kept")]
 pub(crate) enum Event {
     Opened {
         session: SessionId,
@@ -64,12 +72,22 @@ pub(crate) enum Event {
         key: Key,
         at_ms: i64,
     },
+    /// It takes longer than its job wants, and goes on.
+    Overdue {
+        key: Key,
+        at_ms: i64,
+    },
     /// Nothing of the run executes any more, or ever will; its end is on its way to the spool.
     Exited {
         key: Key,
     },
     /// Output that only followers want.
     Live(OutputChunk),
+    /// What a run wrote of its job's state; `again`: it was sent before, and nobody answered.
+    Saves {
+        save: SaveState,
+        again: bool,
+    },
     /// The spool has these, so they may be sent.
     Written(Vec<FromAgent>),
     /// The disk has what was to be known of local jobs.
@@ -78,6 +96,10 @@ pub(crate) enum Event {
     },
     /// What the spool has room for.
     Space(Space),
+    /// What the machine has.
+    Measured(Box<Host>),
+    /// By the local API.
+    Asked(Question, Asker),
     /// No new work from now on.
     Drain {
         reason: String,
@@ -140,20 +162,23 @@ pub(crate) struct Desk {
     terms: Terms,
     past: Past,
     live: HashMap<Key, Live>,
-    queue: Queue,
+    queues: Queues,
     local: Local,
-    local_queue: Queue,
     exclusive: Exclusive,
     /// Held dead: this incarnation is told to the servers when nothing exclusive of the former one is left.
     hello_is_due: bool,
     /// Runs that hold a slot.
     executing: u32,
+    /// Of `live`, those that take none.
+    services: u32,
     /// Of these, the ones whose program does not run yet.
     starting: u32,
     peers: Peers,
     beats: Heartbeats,
     stopping: Option<String>,
     space: Space,
+    promises: Promises,
+    asked: Asked,
     next_resend: Duration,
     acts: Vec<Act>,
 }
@@ -164,8 +189,12 @@ struct Live {
     session: Option<SessionId>,
     incarnation: Incarnation,
     job: Option<JobId>,
+    /// `namespace/name`
+    name: Box<str>,
+    planned_ms: i64,
     /// What servers do not know of a run that this node fired by itself.
     local: Option<Box<LocalRun>>,
+    kind: Kind,
     state: LiveState,
 }
 
@@ -176,6 +205,7 @@ enum LiveState {
     },
     Running {
         at_ms: i64,
+        overdue_at_ms: Option<i64>,
         kill: watch::Sender<Option<KillOrder>>,
     },
     /// It executes no more, or never did.
@@ -206,17 +236,19 @@ impl Desk {
             terms: Terms::default(),
             past: Past::default(),
             live: HashMap::new(),
-            queue: Queue::default(),
+            queues: Queues::default(),
             local,
-            local_queue: Queue::default(),
             exclusive: Exclusive::default(),
             hello_is_due: false,
             executing: 0,
+            services: 0,
             starting: 0,
             peers,
             beats: Heartbeats::new(trust),
             stopping: None,
             space: Space::default(),
+            promises: Promises::default(),
+            asked: Asked::new(now),
             next_resend: now.boot + RESEND_AFTER,
             acts: Vec::new(),
         };
@@ -240,11 +272,15 @@ impl Desk {
             Event::Received { session, message, at } => self.received(session, message, at, now),
             Event::Closed { session } => self.closed(session, now),
             Event::Started { key, at_ms } => self.started(key, at_ms),
+            Event::Overdue { key, at_ms } => self.overdue(key, at_ms),
             Event::Exited { key } => self.exited(key),
             Event::Live(chunk) => self.forward_output(chunk),
+            Event::Saves { save, again } => self.save_state(save, again),
             Event::Written(messages) => self.written(messages, now),
             Event::LocalWritten { ticket } => self.local_written(ticket, now),
             Event::Space(space) => self.has_space(space),
+            Event::Measured(host) => self.measured(host, now),
+            Event::Asked(question, asker) => self.asked(question, asker, now),
             Event::Drain { reason } => self.drain(reason, now),
             Event::EndAll { reason } => self.end_all(&reason),
         }
@@ -258,6 +294,10 @@ impl Desk {
         self.start_local(now);
         self.start_due(now);
         self.give_up_overdue(now);
+        self.give_up_fetches(now);
+        if self.promises.take_changed() {
+            self.tell_load();
+        }
         if now.boot >= self.next_resend {
             self.next_resend = now.boot + RESEND_AFTER / 4;
             for (key, session) in self.peers.overdue(now.boot) {
@@ -268,12 +308,19 @@ impl Desk {
 
     /// The boottime of the next `tick` that would do something.
     pub(crate) fn next_wake(&self) -> Option<Duration> {
-        let start = if self.has_room() && self.beats.trust().was_given() { self.queue.next_due() } else { None };
-        let start_local = if self.has_room() { self.local_queue.next_due() } else { None };
-        let give_up = [self.queue.next_give_up(), self.local_queue.next_give_up()].into_iter().flatten().min();
-        let resend = (self.peers.undelivered() > 0).then_some(self.next_resend);
-        let exclusive = self.exclusive.next_wake(self.beats.last_moments());
-        let all = [start, start_local, give_up, self.local.wake(), self.beats.next_at(), resend, exclusive];
+        let has_trust = self.beats.trust().was_given();
+        let next = |queue: &Queue, may: bool| may.then(|| queue.next_due(|needs| self.may_go(needs))).flatten();
+        let all = [
+            next(&self.queues.ordered, self.has_room() && has_trust),
+            next(&self.queues.local, self.has_room()),
+            next(&self.queues.services, self.may_start() && has_trust),
+            self.queues.next_give_up(),
+            self.local.wake(),
+            self.beats.next_at(),
+            (self.peers.undelivered() > 0).then_some(self.next_resend),
+            self.exclusive.next_wake(self.beats.last_moments()),
+            self.asked.next_wake(),
+        ];
         all.into_iter().flatten().min()
     }
 
@@ -282,7 +329,21 @@ impl Desk {
     }
 
     fn has_room(&self) -> bool {
-        self.executing < self.facts.slots && self.starting < STARTING_MAX
+        self.executing < self.facts.slots && self.may_start()
+    }
+
+    fn may_start(&self) -> bool {
+        self.starting < STARTING_MAX && !self.promises.disk_low()
+    }
+
+    /// What the node has of what takes slots.
+    fn slot_takers(&self) -> u32 {
+        (self.live.len() as u32).saturating_sub(self.services)
+    }
+
+    /// There is room for it, or never will be.
+    fn may_go(&self, needs: Amounts) -> bool {
+        !matches!(self.promises.verdict(needs), Verdict::Waits(_))
     }
 
     fn send(&mut self, session: SessionId, message: from_agent::Message) {
@@ -303,6 +364,19 @@ impl Desk {
         self.tell_load();
     }
 
+    fn measured(&mut self, host: Box<Host>, now: Moment) {
+        if self.promises.measured(host, now.boot) {
+            match self.promises.disk_low() {
+                true => tracing::warn!(
+                    "there is less free disk than the floor, and no new work is taken; make room, or lower --disk-floor"
+                ),
+                false => tracing::info!("there is enough free disk again: work is taken"),
+            }
+        }
+        self.peers.all_ready().into_iter().for_each(|session| self.tell_host(session));
+        self.tell_load();
+    }
+
     fn drain(&mut self, reason: String, now: Moment) {
         let end = format!("the agent on {} stops: {reason}", self.facts.name);
         self.stopping = Some(reason);
@@ -310,6 +384,10 @@ impl Desk {
             self.abandon(key, end.clone(), now);
         }
         self.drop_claimed(&end, now);
+        // They would never end by themselves, and start elsewhere when they have ended here.
+        for live in self.live.values().filter(|live| live.kind == Kind::Service) {
+            live.kill(KillOrder { grace: None, reason: end.clone(), abandoned: true });
+        }
     }
 
     fn end_all(&mut self, reason: &str) {
@@ -329,6 +407,16 @@ impl Desk {
 }
 
 impl Live {
+    /// What servers are told of its start; None: its program does not run yet, or never did.
+    fn said_started(&self, key: Key) -> Option<Started> {
+        let overdue_at_ms = match self.state {
+            LiveState::Running { overdue_at_ms, .. } => overdue_at_ms,
+            LiveState::Waiting(_) | LiveState::Starting { .. } | LiveState::Settling { .. } => None,
+        };
+        let local = self.local.as_deref().cloned();
+        Some(Started { key: Some(key.to_wire()), at_ms: self.started_at_ms()?, local, overdue_at_ms })
+    }
+
     /// Whoever executes it hears of it; one who is already gone needs not.
     fn kill(&self, order: KillOrder) {
         match &self.state {

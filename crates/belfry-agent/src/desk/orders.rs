@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use belfry_core::planted;
+use belfry_core::room::Amounts;
 use belfry_core::run::{Outcome, RunState};
 use belfry_core::units::Span;
-use belfry_proto::session::{Dispatch, Ended, Kill, Recall, Started, Taken, from_agent};
+use belfry_proto::session::{Dispatch, Ended, Kill, Recall, Taken, from_agent};
 use tokio::sync::watch;
 
 use super::past::{Known, Refusal};
+use super::promises::Verdict;
+use super::queue::{Kind, Queue};
 use super::{Act, Desk, KillOrder, Live, LiveState, SessionId};
 use crate::clock::Moment;
 use crate::key::Key;
@@ -41,6 +44,7 @@ impl Desk {
             () if !is_of_highest_term => Some(Refusal::LowerTerm),
             () if self.stopping.is_some() => Some(Refusal::Stopping),
             () if self.space == Space::None => Some(Refusal::SpoolFull),
+            () if self.promises.disk_low() => Some(Refusal::DiskLow),
             () => None,
         };
         match refusal {
@@ -51,10 +55,15 @@ impl Desk {
             None => {
                 let job = dispatch.job_id.parse().ok();
                 let in_its_way = job.filter(|_| !dispatch.beside).and_then(|job| self.local.why_not_beside(job));
-                let order = self.queue.add(key, dispatch, at);
+                let kind = if dispatch.service { Kind::Service } else { Kind::Ordered };
+                let (name, planned_ms) = (full_name(&dispatch), dispatch.planned_ms);
+                let order = self.queues.of(kind).add(key, dispatch, at);
+                self.promises.taken(key, order.needs);
                 let state = LiveState::Waiting(Box::new(order));
-                let live = Live { session: Some(session), incarnation: self.incarnation, job, local: None, state };
+                let (session_of, incarnation) = (Some(session), self.incarnation);
+                let live = Live { session: session_of, incarnation, job, name, planned_ms, local: None, kind, state };
                 self.live.insert(key, live);
+                self.services += u32::from(kind == Kind::Service);
                 self.answer_taken(key, session, "");
                 match in_its_way {
                     Some(reason) => self.never_start(key, Outcome::Skipped, reason, now),
@@ -98,14 +107,18 @@ impl Desk {
             && for_this_incarnation
             && dispatch.revision > order.dispatch.revision
         {
-            self.queue.remove(order);
-            **order = self.queue.add(key, dispatch, at);
+            // A service stays one for the rest of this run, whatever its job has become.
+            let queue = self.queues.of(live.kind);
+            queue.remove(order);
+            **order = queue.add(key, dispatch, at);
+            self.promises.taken(key, order.needs);
         }
     }
 
     fn answer_taken(&mut self, key: Key, session: SessionId, refused: &str) {
-        let live = Some(self.live.len() as u32);
-        let taken = Taken { key: Some(key.to_wire()), refused: refused.to_owned(), live };
+        let live = Some(self.slot_takers());
+        let room = self.promises.concern(key).then(|| self.promises.room()).flatten();
+        let taken = Taken { key: Some(key.to_wire()), refused: refused.to_owned(), live, room };
         self.send(session, from_agent::Message::Taken(taken));
     }
 
@@ -116,9 +129,7 @@ impl Desk {
             Some(Known::Ended) | None => "",
         };
         self.answer_taken(key, session, refused);
-        let started_at_ms = self.live.get(&key).and_then(Live::started_at_ms);
-        if let Some(at_ms) = started_at_ms {
-            let started = Started { key: Some(key.to_wire()), at_ms, local: None };
+        if let Some(started) = self.live.get(&key).and_then(|live| live.said_started(key)) {
             self.send(session, from_agent::Message::Started(started));
         }
         if self.peers.is_undelivered(key) {
@@ -178,51 +189,62 @@ impl Desk {
             return;
         };
         let local = live.local.as_deref().cloned();
-        let queue = if local.is_some() { &mut self.local_queue } else { &mut self.queue };
-        queue.remove(&order);
+        self.queues.of(live.kind).remove(&order);
+        self.promises.over(key);
         self.acts.push(Act::Keep(Ended { key: Some(key.to_wire()), ended_at_ms: now.wall_ms, local, ..ended }));
     }
 
     /// Starts what is due, in order, as far as there are slots.
     pub(super) fn start_due(&mut self, now: Moment) {
-        while self.has_room()
-            && self.beats.trust().was_given()
-            && let Some(key) = self.queue.first_due(now.boot)
+        while self.beats.trust().was_given()
+            && let Some(key) = self.next_ordered(now)
         {
             if !self.is_trusted(now) {
                 self.abandon(key, LOST_CONTACT.to_owned(), now);
                 continue;
             }
-            self.start(key);
+            self.start(key, now);
         }
+    }
+
+    fn next_ordered(&self, now: Moment) -> Option<Key> {
+        let first = |queue: &Queue| queue.first_due(now.boot, |needs| self.may_go(needs));
+        let service = self.may_start().then(|| first(&self.queues.services)).flatten();
+        service.or_else(|| self.has_room().then(|| first(&self.queues.ordered)).flatten())
     }
 
     /// What this node fires by itself needs nobody's trust; whether it had contact is told with it.
     pub(super) fn start_local(&mut self, now: Moment) {
         while self.has_room()
-            && let Some(key) = self.local_queue.first_due(now.boot)
+            && let Some(key) = self.queues.local.first_due(now.boot, |needs| self.may_go(needs))
         {
             let cut_off = !self.is_trusted(now);
             if let Some(local) = self.live.get_mut(&key).and_then(|live| live.local.as_deref_mut()) {
                 local.cut_off = cut_off;
             }
-            self.start(key);
+            self.start(key, now);
         }
     }
 
-    fn start(&mut self, key: Key) {
+    fn start(&mut self, key: Key, now: Moment) {
         let Some(live) = self.live.get_mut(&key) else { return };
+        if let LiveState::Waiting(order) = &live.state
+            && let Verdict::Never(why) = self.promises.verdict(order.needs)
+        {
+            let reason = format!("on {}: {why}", self.facts.name);
+            return self.never_start(key, Outcome::Skipped, reason, now);
+        }
         let (kill, kills) = watch::channel(None);
         let LiveState::Waiting(order) = std::mem::replace(&mut live.state, LiveState::Starting { kill }) else {
             return;
         };
         let local = live.local.clone();
-        let queue = if local.is_some() { &mut self.local_queue } else { &mut self.queue };
-        queue.remove(&order);
+        self.queues.of(live.kind).remove(&order);
         if order.dispatch.exclusive {
             self.exclusive.started(key);
         }
-        self.executing += 1;
+        self.promises.started(key, now.boot);
+        self.executing += u32::from(live.kind != Kind::Service);
         self.starting += 1;
         self.acts.push(Act::Start { key, order, local, kills });
     }
@@ -231,20 +253,31 @@ impl Desk {
         self.beats.trust().may_start(now.boot) || planted::is("start_without_trust")
     }
 
+    fn why_waiting(&self, needs: Amounts) -> String {
+        match self.promises.verdict(needs) {
+            _ if self.promises.disk_low() => "less free disk than the floor".to_owned(),
+            Verdict::Waits(short) => short,
+            Verdict::Fits | Verdict::Never(_) if self.has_room() => "its turn did not come".to_owned(),
+            Verdict::Fits | Verdict::Never(_) => "no free slot".to_owned(),
+        }
+    }
+
     pub(super) fn give_up_overdue(&mut self, now: Moment) {
-        let first =
-            |desk: &Desk| desk.queue.first_to_give_up(now.boot).or_else(|| desk.local_queue.first_to_give_up(now.boot));
-        while let Some(key) = first(self) {
+        while let Some(key) = self.queues.first_to_give_up(now.boot) {
             let Some(Live { state: LiveState::Waiting(order), local, .. }) = self.live.get(&key) else { return };
             if local.is_some() || self.beats.trust().was_given() {
                 let waited = Span::from(Duration::from_millis(order.dispatch.start_within_ms));
-                let reason = format!("no free slot on {} for {waited}", self.facts.name);
+                let reason = format!("{} on {} for {waited}", self.why_waiting(order.needs), self.facts.name);
                 self.never_start(key, Outcome::Skipped, reason, now);
             } else {
                 self.abandon(key, LOST_CONTACT.to_owned(), now);
             }
         }
     }
+}
+
+pub(super) fn full_name(dispatch: &Dispatch) -> Box<str> {
+    format!("{}/{}", dispatch.namespace, dispatch.job).into()
 }
 
 impl Live {

@@ -27,6 +27,7 @@ pub(super) enum Refusal {
     LowerTerm,
     Stopping,
     SpoolFull,
+    DiskLow,
 }
 
 const GENERATION: Duration = Duration::from_secs(3600);
@@ -40,6 +41,9 @@ impl Refusal {
             Refusal::Stopping => "the agent is stopping",
             Refusal::SpoolFull => {
                 "its spool is full of results that no server has stored; see whether the store is up, or raise --spool-max of the agent"
+            }
+            Refusal::DiskLow => {
+                "it has less free disk than its floor; make room there, or lower --disk-floor of the agent"
             }
         }
     }

@@ -1,15 +1,60 @@
-//! Runs that wait for their instant or for a slot, in the order of their instants.
+//! Runs that wait for their instant, for a slot or for what they need, in the order of their instants. One that needs more than there is
+//! keeps back those behind it that need something too, so that it has its turn, and no others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use belfry_core::room::Amounts;
 use belfry_proto::session::Dispatch;
 
+use super::promises;
 use crate::key::Key;
+
+/// Who starts what waits, and beside whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// As soon as there is a slot.
+    Ordered,
+    /// The same, by this node itself.
+    Local,
+    /// Takes no slot: it always runs, and would leave none to others.
+    Service,
+}
+
+#[derive(Default)]
+pub(super) struct Queues {
+    pub ordered: Queue,
+    pub local: Queue,
+    pub services: Queue,
+}
+
+impl Queues {
+    pub(super) fn of(&mut self, kind: Kind) -> &mut Queue {
+        match kind {
+            Kind::Ordered => &mut self.ordered,
+            Kind::Local => &mut self.local,
+            Kind::Service => &mut self.services,
+        }
+    }
+
+    pub(super) fn first_to_give_up(&self, now: Duration) -> Option<Key> {
+        self.all().find_map(|queue| queue.first_to_give_up(now))
+    }
+
+    pub(super) fn next_give_up(&self) -> Option<Duration> {
+        self.all().filter_map(Queue::next_give_up).min()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Queue> {
+        [&self.ordered, &self.local, &self.services].into_iter()
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Queue {
     by_due: BTreeMap<Place, Key>,
+    /// Those that need something.
+    needy_by_due: BTreeMap<Place, (Key, Amounts)>,
     by_give_up: BTreeMap<Place, Key>,
     arrivals: u64,
 }
@@ -22,6 +67,7 @@ type Place = (Duration, u64);
 pub(crate) struct Order {
     pub dispatch: Dispatch,
     pub due: Duration,
+    pub needs: Amounts,
     give_up: Duration,
     arrival: u64,
 }
@@ -34,31 +80,46 @@ impl Queue {
         let due = if dispatch.start_in_ms < 0 { arrived.saturating_sub(wait) } else { arrived.saturating_add(wait) };
         // Late orders wait for a slot as long as others do: their lateness was weighed by whoever sent them.
         let give_up = due.max(arrived).saturating_add(Duration::from_millis(dispatch.start_within_ms));
-        let order = Order { dispatch, due, give_up, arrival: self.arrivals };
-        self.by_due.insert((order.due, order.arrival), key);
+        let needs = promises::from_wire(dispatch.needs);
+        let order = Order { dispatch, due, needs, give_up, arrival: self.arrivals };
+        let place = (order.due, order.arrival);
+        if needs.is_none() {
+            self.by_due.insert(place, key);
+        } else {
+            self.needy_by_due.insert(place, (key, needs));
+        }
         self.by_give_up.insert((order.give_up, order.arrival), key);
         order
     }
 
     pub(super) fn remove(&mut self, order: &Order) {
         self.by_due.remove(&(order.due, order.arrival));
+        self.needy_by_due.remove(&(order.due, order.arrival));
         self.by_give_up.remove(&(order.give_up, order.arrival));
     }
 
-    pub(super) fn first_due(&self, now: Duration) -> Option<Key> {
-        self.by_due.first_key_value().filter(|((due, _), _)| *due <= now).map(|(_, key)| *key)
+    /// `may_go`: there is room for such needs, or never will be.
+    pub(super) fn first_due(&self, now: Duration, may_go: impl Fn(Amounts) -> bool) -> Option<Key> {
+        self.first(may_go).filter(|((due, _), _)| *due <= now).map(|(_, key)| key)
     }
 
-    pub(super) fn first_to_give_up(&self, now: Duration) -> Option<Key> {
+    fn first(&self, may_go: impl Fn(Amounts) -> bool) -> Option<(Place, Key)> {
+        let plain = self.by_due.first_key_value().map(|(place, key)| (*place, *key));
+        let needy = self.needy_by_due.first_key_value().filter(|(_, (_, needs))| may_go(*needs));
+        [plain, needy.map(|(place, (key, _))| (*place, *key))].into_iter().flatten().min()
+    }
+
+    fn first_to_give_up(&self, now: Duration) -> Option<Key> {
         self.by_give_up.first_key_value().filter(|((give_up, _), _)| *give_up < now).map(|(_, key)| *key)
     }
 
-    pub(super) fn next_due(&self) -> Option<Duration> {
-        self.by_due.first_key_value().map(|((due, _), _)| *due)
+    /// What waits for room waits for an event, not for a time.
+    pub(super) fn next_due(&self, may_go: impl Fn(Amounts) -> bool) -> Option<Duration> {
+        self.first(may_go).map(|((due, _), _)| due)
     }
 
     /// Just after the instant at which the first one is given up.
-    pub(super) fn next_give_up(&self) -> Option<Duration> {
+    fn next_give_up(&self) -> Option<Duration> {
         self.by_give_up.first_key_value().map(|((give_up, _), _)| *give_up + Duration::from_nanos(1))
     }
 }
@@ -77,6 +138,30 @@ mod tests {
         Dispatch { start_in_ms, start_within_ms, ..Default::default() }
     }
 
+    fn any(_: Amounts) -> bool {
+        true
+    }
+
+    #[test]
+    fn who_needs_more_than_there_is_keeps_back_only_those_who_need_something() {
+        let mut queue = Queue::default();
+        let now = Duration::from_secs(100);
+        let needy = |memory, start_in_ms| Dispatch {
+            needs: Some(belfry_proto::session::Amounts { memory, ..Default::default() }),
+            ..dispatch(start_in_ms, 0)
+        };
+        let large = queue.add(key(1), needy(8, -30), now);
+        queue.add(key(2), needy(1, -20), now);
+        let plain = queue.add(key(3), dispatch(-10, 0), now);
+        let little = |needs: Amounts| needs.memory <= 1;
+        assert_eq!(queue.first_due(now, little), Some(key(3)));
+        queue.remove(&plain);
+        assert_eq!((queue.first_due(now, little), queue.next_due(little)), (None, None));
+        assert_eq!(queue.first_due(now, any), Some(key(1)));
+        queue.remove(&large);
+        assert_eq!(queue.first_due(now, little), Some(key(2)));
+    }
+
     #[test]
     fn the_earliest_instant_is_first_and_arrival_decides_between_equals() {
         let mut queue = Queue::default();
@@ -84,12 +169,12 @@ mod tests {
         let later = queue.add(key(1), dispatch(500, 0), now);
         let first = queue.add(key(2), dispatch(-500, 0), now);
         let second = queue.add(key(3), dispatch(-500, 0), now);
-        assert_eq!(queue.first_due(now), Some(key(2)));
+        assert_eq!(queue.first_due(now, any), Some(key(2)));
         queue.remove(&first);
-        assert_eq!(queue.first_due(now), Some(key(3)));
+        assert_eq!(queue.first_due(now, any), Some(key(3)));
         queue.remove(&second);
-        assert_eq!(queue.first_due(now), None);
-        assert_eq!(queue.next_due(), Some(later.due));
+        assert_eq!(queue.first_due(now, any), None);
+        assert_eq!(queue.next_due(any), Some(later.due));
     }
 
     #[test]

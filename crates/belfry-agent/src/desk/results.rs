@@ -1,8 +1,9 @@
 //! What executions report, on its way to a server: started, output, ended.
 
-use belfry_proto::session::{Ended, FromAgent, OutputChunk, Started, from_agent};
+use belfry_proto::session::{Ended, FromAgent, OutputChunk, SaveState, from_agent};
 
 use super::past::Known;
+use super::queue::Kind;
 use super::{Act, Desk, LiveState, SessionId};
 use crate::clock::Moment;
 use crate::key::Key;
@@ -11,23 +12,37 @@ impl Desk {
     pub(super) fn started(&mut self, key: Key, at_ms: i64) {
         let Some(live) = self.live.get_mut(&key) else { return };
         let LiveState::Starting { kill } = &live.state else { return };
-        live.state = LiveState::Running { at_ms, kill: kill.clone() };
+        live.state = LiveState::Running { at_ms, overdue_at_ms: None, kill: kill.clone() };
         self.starting -= 1;
-        let local = live.local.as_deref().cloned();
-        if let Some(session) = self.peers.route(live.session) {
-            self.send(session, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms, local }));
+        self.say_started(key);
+    }
+
+    /// Said with its start, which is said again to whoever has missed it. Its end says it too.
+    pub(super) fn overdue(&mut self, key: Key, at_ms: i64) {
+        if let Some(LiveState::Running { overdue_at_ms, .. }) = self.live.get_mut(&key).map(|live| &mut live.state) {
+            *overdue_at_ms = Some(at_ms);
+            self.say_started(key);
+        }
+    }
+
+    fn say_started(&mut self, key: Key) {
+        let Some(live) = self.live.get(&key) else { return };
+        if let (Some(session), Some(started)) = (self.peers.route(live.session), live.said_started(key)) {
+            self.send(session, from_agent::Message::Started(started));
         }
     }
 
     pub(super) fn exited(&mut self, key: Key) {
+        self.promises.over(key);
         let Some(live) = self.live.get_mut(&key) else { return };
         let started_at_ms = live.started_at_ms();
+        let takes_slot = u32::from(live.kind != Kind::Service);
         match std::mem::replace(&mut live.state, LiveState::Settling { started_at_ms }) {
             LiveState::Starting { .. } => {
                 self.starting -= 1;
-                self.executing -= 1;
+                self.executing -= takes_slot;
             }
-            LiveState::Running { .. } => self.executing -= 1,
+            LiveState::Running { .. } => self.executing -= takes_slot,
             LiveState::Waiting(_) | LiveState::Settling { .. } => {}
         }
     }
@@ -44,10 +59,26 @@ impl Desk {
                     | from_agent::Message::Started(_)
                     | from_agent::Message::Clock(_)
                     | from_agent::Message::Load(_)
-                    | from_agent::Message::Released(_),
+                    | from_agent::Message::Host(_)
+                    | from_agent::Message::AskJobs(_)
+                    | from_agent::Message::DisabledJobs(_)
+                    | from_agent::Message::Released(_)
+                    | from_agent::Message::SaveState(_),
                 )
                 | None => {}
             }
+        }
+    }
+
+    /// To the run's own server; `again`: to all, the run may have another owner by now.
+    pub(super) fn save_state(&mut self, save: SaveState, again: bool) {
+        let live = Key::from_wire(save.key.as_ref()).and_then(|key| self.live.get(&key));
+        let sessions = match self.peers.route(live.and_then(|live| live.session)) {
+            Some(session) if !again => vec![session],
+            Some(_) | None => self.peers.all_ready(),
+        };
+        for session in sessions {
+            self.send(session, from_agent::Message::SaveState(save.clone()));
         }
     }
 
@@ -63,7 +94,11 @@ impl Desk {
         let Some(key) = Key::from_wire(ended.key.as_ref()) else { return };
         self.exited(key);
         let live = self.live.remove(&key);
+        self.services -= u32::from(live.as_ref().is_some_and(|live| live.kind == Kind::Service));
         let own_session = live.as_ref().and_then(|live| live.session);
+        if let Some(live) = &live {
+            self.remember_task(key, live, &ended);
+        }
         let of_local = ended.local.as_ref().and_then(|local| local.job_id.parse().ok());
         if let Some(job) = of_local.or(live.and_then(|live| live.job)) {
             self.local_ended(job, key, &ended, now);

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use belfry_proto::session::{
-    ClockAnswer, Heartbeat, HeartbeatAck, Hello, Load, RunKey, Started, Welcome, from_agent, to_agent,
-};
+use belfry_proto::session::{ClockAnswer, Heartbeat, HeartbeatAck, Hello, Load, RunKey, Welcome, from_agent, to_agent};
 
 use super::orders::LOST_CONTACT;
-use super::{Act, Desk, SessionId};
+use super::{Act, Desk, SessionId, promises};
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::spool::Space;
@@ -46,7 +44,7 @@ impl Desk {
                 self.move_on_from(session, now);
             }
             // The sessions' own business, see `session`.
-            to_agent::Message::Servers(_) => {}
+            to_agent::Message::Servers(_) | to_agent::Message::StateSaved(_) => {}
         }
     }
 
@@ -75,14 +73,20 @@ impl Desk {
                 finished: wire(finished),
                 runs_as: self.facts.runs_as.clone(),
                 credential: self.facts.credential.clone(),
-                live: Some(self.live.len() as u32),
+                live: Some(self.slot_takers()),
                 spool_full: self.space != Space::Enough,
+                disk_low: self.promises.disk_low(),
+                room: self.promises.room(),
             }),
         );
     }
 
     fn welcomed(&mut self, session: SessionId, welcome: &Welcome, now: Moment) {
         self.peers.welcome(session, Duration::from_millis(welcome.ttl_ms).max(TTL_MIN));
+        self.tell_host(session);
+        if self.local.disabled().next().is_some() {
+            self.tell_disabled_to(session);
+        }
         self.beats.hurry(now.boot);
         self.hand_over_stranded(now);
     }
@@ -104,13 +108,13 @@ impl Desk {
         for (key, live) in &mut self.live {
             if live.session.is_none_or(|session| !self.peers.is_ready(session)) {
                 live.session = Some(any);
-                adopted.push((*key, live.started_at_ms(), live.local.as_deref().cloned()));
+                adopted.push((*key, live.said_started(*key)));
             }
         }
         adopted.sort_unstable_by_key(|(key, ..)| *key);
-        for (key, started_at_ms, local) in adopted {
-            if let Some(at_ms) = started_at_ms {
-                self.send(any, from_agent::Message::Started(Started { key: Some(key.to_wire()), at_ms, local }));
+        for (key, started) in adopted {
+            if let Some(started) = started {
+                self.send(any, from_agent::Message::Started(started));
                 self.acts.push(Act::SendSpooled { session: any, key });
             }
         }
@@ -126,6 +130,7 @@ impl Desk {
                 let sequence = self.beats.send(session, ttl, now.boot);
                 self.send(session, from_agent::Message::Heartbeat(Heartbeat { sequence }));
                 self.tell_load();
+                self.sync_in_time(now);
             }
             None => self.beats.pause(),
         }
@@ -133,9 +138,21 @@ impl Desk {
 
     /// To every server: one that orders nothing at the moment would else go by what it heard long ago.
     pub(super) fn tell_load(&mut self) {
-        let (live, spool_full) = (self.live.len() as u32, self.space != Space::Enough);
+        let load = Load {
+            live: self.slot_takers(),
+            spool_full: self.space != Space::Enough,
+            disk_low: self.promises.disk_low(),
+            room: self.promises.room(),
+        };
         for session in self.peers.all_ready() {
-            self.send(session, from_agent::Message::Load(Load { live, spool_full }));
+            self.send(session, from_agent::Message::Load(load));
+        }
+    }
+
+    /// The machine as it was measured last.
+    pub(super) fn tell_host(&mut self, session: SessionId) {
+        if let Some(host) = self.promises.host().map(promises::host_to_wire) {
+            self.send(session, from_agent::Message::Host(host));
         }
     }
 

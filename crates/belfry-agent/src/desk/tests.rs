@@ -1,3 +1,6 @@
+mod asked;
+mod needs;
+
 use belfry_core::RunId;
 use belfry_proto::session::{Dispatch, Hello, Stored, Welcome};
 
@@ -108,6 +111,24 @@ fn a_slot_is_given_on_as_soon_as_its_run_has_exited() {
     assert!(starts(&waiting).is_empty());
     world.on(Event::Started { key: key(1), at_ms: 0 });
     assert_eq!(starts(&world.on(Event::Exited { key: key(1) })), [key(2)]);
+}
+
+#[test]
+fn that_a_run_takes_too_long_is_said_at_once_and_to_whoever_orders_it_again() {
+    let told = |acts: &[Act]| -> Vec<Option<i64>> {
+        let overdue = |act: &Act| match act {
+            Act::Send { message: from_agent::Message::Started(started), .. } => Some(started.overdue_at_ms),
+            _ => None,
+        };
+        acts.iter().filter_map(overdue).collect()
+    };
+    let mut world = World::trusted();
+    world.dispatch(1, 0);
+    assert_eq!(told(&world.on(Event::Started { key: key(1), at_ms: 5 })), [None]);
+    assert_eq!(told(&world.on(Event::Overdue { key: key(1), at_ms: 9 })), [Some(9)]);
+    assert_eq!(told(&world.dispatch(1, 0)), [Some(9)]);
+    world.end(1);
+    assert!(told(&world.on(Event::Overdue { key: key(1), at_ms: 10 })).is_empty());
 }
 
 #[test]
@@ -282,4 +303,33 @@ fn without_room_for_results_the_servers_are_told_and_orders_are_refused_until_th
     assert_eq!(loads(&world.on(Event::Space(Space::Enough))), [false]);
     assert_eq!(refused(&world.dispatch(3, 400)), [false]);
     assert_eq!(refused(&world.dispatch(2, 400)), [true], "a refusal is for ever: the run may be elsewhere by now");
+}
+
+#[test]
+fn a_service_takes_no_slot_and_is_ended_at_once_when_the_agent_stops() {
+    let mut world = World::trusted();
+    let incarnation = world.desk.incarnation.0;
+    let service = |run| Dispatch { key: Some(key(run).to_wire()), incarnation, service: true, ..Default::default() };
+    let first = world.receive(to_agent::Message::Dispatch(service(1)));
+    assert_eq!(starts(&first), [key(1)]);
+    let lives = |acts: &[Act]| -> Vec<u32> {
+        let taken = acts.iter().filter_map(|act| match act {
+            Act::Send { message: from_agent::Message::Taken(taken), .. } => taken.live,
+            _ => None,
+        });
+        taken.collect()
+    };
+    assert_eq!(lives(&first), [0], "the servers place by slots");
+    assert_eq!(starts(&world.dispatch(2, 0)), [key(2)], "the one slot is free");
+    assert_eq!(starts(&world.dispatch(3, 0)), []);
+    let full = world.receive(to_agent::Message::Dispatch(service(4)));
+    assert_eq!(starts(&full), [key(4)], "however full the node is");
+    assert_eq!(starts(&world.end(1)), [], "its end gives no slot away");
+    world.on(Event::Drain { reason: "test".into() });
+    let killed = |run| match &world.desk.live[&key(run)].state {
+        LiveState::Starting { kill } => kill.borrow().as_ref().is_some_and(|order| order.abandoned),
+        _ => false,
+    };
+    assert!(killed(4), "it would never end by itself");
+    assert!(!killed(2), "a run has the time to quit");
 }

@@ -5,6 +5,7 @@
 //! killed at any moment, and the one that follows it, start it at most once between them. What was claimed and has no end on the
 //! disk when an agent starts was cut off, and is reported as lost.
 
+mod disabled;
 mod journal;
 mod record;
 
@@ -21,6 +22,7 @@ use jiff::Timestamp;
 
 use crate::clock::Moment;
 use crate::key::Key;
+pub(crate) use disabled::NotDisabled;
 pub(crate) use journal::Journal;
 pub use journal::MemoryJournal;
 pub(crate) use record::{Claim, Kept, KeptJob, Record};
@@ -51,6 +53,8 @@ pub(crate) struct Local {
     going: HashMap<JobId, BTreeSet<Key>>,
     /// Not known to have started at this boot of the machine.
     boot: Option<String>,
+    /// By the local API of this host; also jobs that are not here at the moment.
+    disabled: BTreeSet<JobId>,
     wake: Option<Duration>,
 }
 
@@ -114,6 +118,7 @@ impl Local {
             waiting: HashMap::new(),
             going: HashMap::new(),
             boot: (kept.boot.as_deref() != Some(boot_id)).then(|| boot_id.to_owned()),
+            disabled: kept.disabled,
             wake: Some(now.boot),
         };
         for job in kept.jobs.into_values() {
@@ -143,6 +148,7 @@ impl Local {
         }
         self.jobs.insert(id, own);
         self.table.count_after_from(id, last_end);
+        self.hold_if_disabled(id);
     }
 
     /// Takes a copy in, if it is newer than the one that is here.
@@ -150,7 +156,9 @@ impl Local {
         let id = copy.stored.id;
         let held = self.jobs.get(&id);
         let revision = self.table.get(id).map_or(0, |slot| slot.revision);
-        let same = held.is_some_and(|own| own.home_term == copy.home_term && own.shard == copy.shard);
+        // The servers' default for its timeout may be another than when it came.
+        let same_document = self.table.get(id).is_some_and(|slot| slot.document == copy.stored.document);
+        let same = same_document && held.is_some_and(|own| own.home_term == copy.home_term && own.shard == copy.shard);
         if copy.stored.revision < revision || (copy.stored.revision == revision && same) {
             return None;
         }
@@ -186,6 +194,7 @@ impl Local {
         if fires_after_its_end {
             self.table.count_after_from(id, None);
         }
+        self.hold_if_disabled(id);
         self.removed.remove(&id);
         self.jobs.insert(id, own);
         Some(record)
@@ -237,7 +246,11 @@ impl Local {
             match record {
                 Record::Claimed(claim) => unwritten.claims.push(claim.clone()),
                 Record::Removed { job, .. } => unwritten.removals.push(*job),
-                Record::Job(_) | Record::Ended { .. } | Record::Boot { .. } => {}
+                Record::Job(_)
+                | Record::Ended { .. }
+                | Record::Boot { .. }
+                | Record::Disabled { .. }
+                | Record::Enabled { .. } => {}
             }
         }
         self.unwritten.insert(self.last_ticket, unwritten);
@@ -283,7 +296,10 @@ impl Local {
     /// Once for each boot of the machine, whatever the agent does; nothing of what comes to the node later.
     fn claim_boot(&mut self, now: Moment, records: &mut Vec<Record>) {
         let Some(boot_id) = self.boot.take() else { return };
-        let at_boot = |id: &&JobId| self.table.get(**id).is_some_and(|slot| slot.schedule.at_boot() && slot.enabled);
+        let at_boot = |id: &&JobId| {
+            let fires = self.table.get(**id).is_some_and(|slot| slot.schedule.at_boot() && slot.enabled);
+            fires && !self.disabled.contains(*id)
+        };
         let mut jobs: Vec<JobId> = self.jobs.keys().filter(at_boot).copied().collect();
         jobs.sort_unstable();
         let planned = instant(now.wall_ms);
@@ -342,6 +358,9 @@ impl Local {
         let by_clock = !claim.at_boot && slot.schedule.delay_after_end().is_none();
         if !slot.enabled {
             return never(claim, true, "its job was paused before its instant");
+        }
+        if self.disabled.contains(&claim.job) {
+            return never(claim, true, "its job was disabled on this host by its local API before its instant");
         }
         if by_clock && !slot.fires_at(instant(claim.planned_ms)) {
             return never(claim, true, "its job's schedule was changed before its instant");

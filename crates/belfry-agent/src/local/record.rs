@@ -1,6 +1,6 @@
 //! What the disk keeps of local jobs: a list of records, and what they add up to.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use belfry_core::job_table::Stored;
 use belfry_core::{JobId, RunId};
@@ -29,6 +29,15 @@ pub(crate) enum Record {
     /// What fires at boot has been claimed for this one.
     Boot {
         id: String,
+    },
+    /// On this host, by its local API.
+    Disabled {
+        job: JobId,
+    },
+    /// What passed up to this instant was not due.
+    Enabled {
+        job: JobId,
+        at_ms: i64,
     },
 }
 
@@ -80,6 +89,8 @@ pub(crate) struct Kept {
     /// Claimed, and no end is known.
     pub open: HashMap<RunId, Claim>,
     pub boot: Option<String>,
+    /// Also those that are not here at the moment: they stay so when they come back.
+    pub disabled: BTreeSet<JobId>,
 }
 
 impl KeptJob {
@@ -156,6 +167,15 @@ impl Kept {
                 }
             }
             Record::Boot { id } => self.boot = Some(id),
+            Record::Disabled { job } => {
+                self.disabled.insert(job);
+            }
+            Record::Enabled { job, at_ms } => {
+                self.disabled.remove(&job);
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.cursor_ms = job.cursor_ms.max(at_ms);
+                }
+            }
         }
     }
 
@@ -167,6 +187,7 @@ impl Kept {
             removed.map(|(job, cursor_ms)| Record::Removed { job: *job, cursor_ms: *cursor_ms, was_home: true });
         let open = self.open.values().cloned().map(Record::Claimed);
         let boot = self.boot.iter().map(|id| Record::Boot { id: id.clone() });
-        removed.chain(jobs).chain(open).chain(boot)
+        let disabled = self.disabled.iter().map(|job| Record::Disabled { job: *job });
+        removed.chain(jobs).chain(open).chain(boot).chain(disabled)
     }
 }

@@ -209,3 +209,39 @@ fn of_many_homes_that_were_given_up_the_newest_are_remembered() {
     assert_eq!(kept.removed.len(), 1000);
     assert!((501..=1500).all(|number| kept.removed.contains_key(&JobId::from_u128(number))));
 }
+
+#[test]
+fn a_job_that_is_disabled_here_fires_nothing_through_syncs_and_restarts_until_it_is_enabled() {
+    let (mut world, _) = World::start(Kept::default(), T0);
+    let id = JobId::from_u128(1);
+    let copy = |revision| {
+        let document = json!({
+            "name": "j1", "schedule": "* * * * * *", "run_on": "each", "overlap": "allow", "action": {"shell": {"command": "true"}},
+        });
+        Copy { shard: 3, stored: stored(1, revision, &document), home_term: 0, from_ms: 0 }
+    };
+    world.put(copy(1), T0);
+    assert_eq!(world.tick(T0 + SECOND).last(), Some(&SECOND));
+    assert_eq!(world.local.disable(JobId::from_u128(2)).unwrap_err(), NotDisabled::NotHere);
+    let record = world.local.disable(id).unwrap();
+    world.write(record.into_iter().collect(), T0 + SECOND);
+    assert!(world.local.disable(id).unwrap().is_none(), "it is already");
+    assert!(world.tick(T0 + 3 * SECOND).is_empty());
+    world.put(copy(2), T0 + 3 * SECOND);
+    assert!(world.tick(T0 + 4 * SECOND).is_empty(), "a sync changes the copy and not that it is off");
+    // Gone from this node and back again, and the agent started anew.
+    let gone = world.local.remove(id).into_iter().collect();
+    world.write(gone, T0 + 4 * SECOND);
+    world.put(copy(3), T0 + 4 * SECOND);
+    let (mut world, _) = World::start(world.kept, T0 + 100 * SECOND);
+    assert!(world.tick(T0 + 100 * SECOND).is_empty());
+    let view = world.local.view(id).unwrap();
+    assert!(view.disabled_here && view.enabled && view.next.is_none());
+    assert_eq!(world.local.find("default/j1"), Some(id));
+    let record = world.local.enable(id, at(T0 + 200 * SECOND));
+    world.write(record.into_iter().collect(), T0 + 200 * SECOND);
+    assert!(world.local.enable(id, at(T0 + 200 * SECOND)).is_none());
+    assert_eq!(world.tick(T0 + 201 * SECOND), [201 * SECOND], "what passed meanwhile was not due");
+    let (mut world, _) = World::start(world.kept, T0 + 201 * SECOND);
+    assert_eq!(world.tick(T0 + 202 * SECOND), [202 * SECOND], "nor is it after a restart");
+}

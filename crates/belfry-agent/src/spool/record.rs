@@ -60,7 +60,11 @@ pub(super) fn key_of(message: &FromAgent) -> Option<(Key, Kind)> {
         | from_agent::Message::Started(_)
         | from_agent::Message::Clock(_)
         | from_agent::Message::Load(_)
-        | from_agent::Message::Released(_) => None,
+        | from_agent::Message::Host(_)
+        | from_agent::Message::AskJobs(_)
+        | from_agent::Message::DisabledJobs(_)
+        | from_agent::Message::Released(_)
+        | from_agent::Message::SaveState(_) => None,
     }
 }
 

@@ -34,7 +34,7 @@ async fn the_environment_is_clean_and_says_which_run_it_is() {
     let mut names: Vec<&str> = text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
     names.sort_unstable();
     let expected = "A B BELFRY_ATTEMPT BELFRY_FENCE BELFRY_INCARNATION BELFRY_JOB BELFRY_NODE BELFRY_NODE_ID BELFRY_RUN_ID \
-                    BELFRY_SCHEDULED_AT HOME LANG LOGNAME PATH SHELL USER";
+                    BELFRY_SCHEDULED_AT BELFRY_STATE HOME LANG LOGNAME PATH SHELL USER";
     assert_eq!(names.join(" "), expected);
     for line in [
         "A=job".to_owned(),

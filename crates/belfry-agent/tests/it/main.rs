@@ -8,9 +8,15 @@
 mod crash;
 mod delivery;
 mod execution;
+mod identity;
+mod limits;
 mod orders;
+mod policy;
 mod remote;
+mod script;
 mod server;
+mod signature;
+mod state;
 mod timing;
 mod trust;
 

@@ -24,9 +24,21 @@ async fn the_same_order_again_starts_nothing_and_is_answered_with_all_that_is_kn
     server.store(ended.key).await;
     server.dispatch(order).await;
     assert_eq!(server.until_taken(1).await.refused, "", "it is known also when it was stored");
-    let heard = server.listen_for(Duration::from_millis(300)).await;
-    assert!(heard.is_empty(), "{heard:?}");
-    assert_eq!(std::fs::read_to_string(witness).unwrap(), "x\n");
+    // Orders start in turn: whatever the last one started has begun well before this one ends.
+    server.dispatch(shell(2, "sleep 0.5")).await;
+    let mut again = Vec::new();
+    server
+        .until(|message| match message {
+            from_agent::Message::Ended(ended) if ended.key == Some(key(2)) => Some(()),
+            from_agent::Message::Started(started) if started.key == Some(key(1)) => {
+                again.push(started);
+                None
+            }
+            _ => None,
+        })
+        .await;
+    let lines = std::fs::read_to_string(witness).unwrap();
+    assert!(again.is_empty() && lines == "x\n", "it was started again: {again:?}, {lines:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

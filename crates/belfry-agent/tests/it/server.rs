@@ -7,8 +7,8 @@ use belfry_agent::{Agent, AgentConfig, LocalLink};
 use belfry_core::{RunId, Timestamp};
 use belfry_exec::ZygoteCommand;
 use belfry_proto::session::{
-    ClockQuestion, Dispatch, Ended, FromAgent, HeartbeatAck, Hello, Kill, OutputChunk, Recall, RunKey, Stored, Taken,
-    ToAgent, Welcome, from_agent, to_agent,
+    ClockQuestion, Dispatch, Ended, FromAgent, Heartbeat, HeartbeatAck, Hello, Kill, OutputChunk, Recall, RunKey,
+    Stored, Taken, ToAgent, Welcome, from_agent, to_agent,
 };
 use serde_json::{Value, json};
 
@@ -31,9 +31,12 @@ pub fn config(folder: &Path) -> AgentConfig {
         labels: [("zone".to_owned(), "a".to_owned())].into(),
         slots: 100,
         allow_root: true,
-        default_user: "nobody".into(),
+        default_user: None,
+        policy: None,
         quit_time: Duration::from_secs(5),
+        disk_floor_bytes: None,
         spool_max_bytes: 1 << 30,
+        run_logs: None,
         zygote: ZygoteCommand { program: env!("CARGO_BIN_EXE_agent-zygote").into(), args: Vec::new() },
         join: None,
     }
@@ -154,6 +157,16 @@ impl Server {
             let FromAgent { message } = received.expect("a message in time")?;
             if !matches!(message, Some(from_agent::Message::Load(_))) {
                 return message;
+            }
+        }
+    }
+
+    /// The next one, which is left unanswered.
+    pub async fn heartbeat(&mut self) -> Heartbeat {
+        loop {
+            match self.next_raw().await.expect("the agent speaks") {
+                from_agent::Message::Heartbeat(beat) => return beat,
+                _what_else_it_says => {}
             }
         }
     }

@@ -30,31 +30,23 @@ async fn a_run_starts_at_its_instant_and_never_before() {
 #[tokio::test(flavor = "multi_thread")]
 async fn starts_come_in_the_order_of_their_instants_whatever_the_order_of_arrival() {
     let folder = tempfile::tempdir().unwrap();
-    let (_agent, mut server) = start_with(belfry_agent::AgentConfig { slots: 4, ..config(folder.path()) }).await;
+    // One after the other: which of two that are let go at once is the first to be a process is the kernel's choice.
+    let (_agent, mut server) = start_with(belfry_agent::AgentConfig { slots: 1, ..config(folder.path()) }).await;
     let runs: Vec<u32> = (1..=60).collect();
     let mut shuffled = runs.clone();
     shuffled.sort_unstable_by_key(|run| (run * 37) % 61);
+    // All have come before the first of them is due.
     for run in shuffled {
-        server.dispatch(Dispatch { start_in_ms: 400 + i64::from(run) * 2, ..exec_true(run) }).await;
+        server.dispatch(Dispatch { start_in_ms: 2_000 + i64::from(run) * 2, ..exec_true(run) }).await;
     }
-    let mut started = Vec::new();
-    let mut ended = 0;
-    while ended < runs.len() {
-        match server.next().await {
-            from_agent::Message::Ended(end) => {
-                ended += 1;
-                started.push((end.started_at_ms.unwrap(), end.key.unwrap().run));
-            }
-            _ => continue,
+    let mut ended = Vec::new();
+    while ended.len() < runs.len() {
+        if let from_agent::Message::Ended(end) = server.next().await {
+            ended.push(end.key.unwrap().run);
         }
     }
-    started.sort_by_key(|(at_ms, _)| *at_ms);
-    let order: Vec<_> = started.iter().map(|(_, run)| run.clone()).collect();
-    // Two that began within one millisecond cannot be told apart here.
-    for (place, pair) in started.windows(2).enumerate() {
-        let out_of_order = order[place] > order[place + 1];
-        assert!(!out_of_order || pair[0].0 == pair[1].0, "{started:?}");
-    }
+    let expected: Vec<_> = runs.into_iter().map(|run| key(run).run).collect();
+    assert_eq!(ended, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

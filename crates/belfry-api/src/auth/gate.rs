@@ -49,7 +49,7 @@ impl Gate {
         let address = address_of(&request);
         let caller = match access {
             Access::Open => Caller::without_credential(address),
-            _ => self.find_caller(method, request.headers(), address).await.map_err(refused)?,
+            _ => find_caller(&self.state, method, request.headers(), address).await.map_err(refused)?,
         };
         check_held(access, &caller).map_err(refused)?;
         let permit = Permit { caller, access };
@@ -59,57 +59,6 @@ impl Gate {
         self.check_query(method, path, request.uri().query()).map_err(refused)?;
         request.extensions_mut().insert(permit);
         Ok(request)
-    }
-
-    async fn find_caller(&self, method: &Method, headers: &HeaderMap, address: Option<IpAddr>) -> Answer<Caller> {
-        let now = self.state.now();
-        if let Some(value) = headers.get(header::AUTHORIZATION) {
-            let token =
-                value.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).ok_or_else(ApiError::unauthorized)?;
-            return self.caller_of_token(token.trim(), address, now).await;
-        }
-        let secret = cookie(headers, SESSION_COOKIE).ok_or_else(ApiError::unauthorized)?;
-        let hash = SecretHash::of(secret);
-        let (name, grants) = match self.state.store.session_user(hash.clone(), now).await {
-            Ok(user) => user.map(|user| (user.name, user.grants)).ok_or_else(ApiError::unauthorized)?,
-            Err(away) if away.is_transient() => self.state.contact.caller_of_session(&hash, now).ok_or(away)?,
-            Err(cause) => return Err(cause.into()),
-        };
-        if !method.is_safe() && !comes_from_our_page(headers) {
-            return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "cross_site",
-                "a change with a session cookie needs the header `X-Belfry: 1`, or an Origin that is this host",
-            ));
-        }
-        Ok(Caller { name, grants, credential: Credential::Session(secret.to_owned()), address })
-    }
-
-    async fn caller_of_token(&self, secret: &str, address: Option<IpAddr>, now: Timestamp) -> Answer<Caller> {
-        let store = &self.state.store;
-        let hash = SecretHash::of(secret);
-        let token = match store.token_of(hash.clone(), now).await {
-            Ok(token) => token.ok_or_else(ApiError::unauthorized)?,
-            // What is answered from memory is answered while the store is away, to those who were known before.
-            Err(away) if away.is_transient() => {
-                let (owner, grants) = self.state.contact.caller_of_token(&hash, now).ok_or(away)?;
-                let name = owner.name().to_owned();
-                return Ok(Caller { name, grants, credential: Credential::Token(owner), address });
-            }
-            Err(cause) => return Err(cause.into()),
-        };
-        let grants = match &token.owner {
-            TokenOwner::Service(_) => token.grants.clone(),
-            TokenOwner::User(name) => {
-                let user = store.user(name).await?.ok_or_else(ApiError::unauthorized)?;
-                common_grants(&token.grants, &user.grants)
-            }
-        };
-        // A full disk or a store that only reads must not lock programs out of reading.
-        if let Err(error) = store.token_used(&token, now).await {
-            tracing::warn!(token = token.id, %error, "the use of a token could not be noted");
-        }
-        Ok(Caller { name: token.owner.name().to_owned(), grants, credential: Credential::Token(token.owner), address })
     }
 
     fn check_query(&self, method: &Method, path: &str, query: Option<&str>) -> Answer<()> {
@@ -129,6 +78,62 @@ impl Gate {
         }
         Ok(())
     }
+}
+
+pub(super) async fn find_caller(
+    state: &ApiState,
+    method: &Method,
+    headers: &HeaderMap,
+    address: Option<IpAddr>,
+) -> Answer<Caller> {
+    let now = state.now();
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let token =
+            value.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).ok_or_else(ApiError::unauthorized)?;
+        return caller_of_token(state, token.trim(), address, now).await;
+    }
+    let secret = cookie(headers, SESSION_COOKIE).ok_or_else(ApiError::unauthorized)?;
+    let hash = SecretHash::of(secret);
+    let (name, grants) = match state.store.session_user(hash.clone(), now).await {
+        Ok(user) => user.map(|user| (user.name, user.grants)).ok_or_else(ApiError::unauthorized)?,
+        Err(away) if away.is_transient() => state.contact.caller_of_session(&hash, now).ok_or(away)?,
+        Err(cause) => return Err(cause.into()),
+    };
+    if !method.is_safe() && !comes_from_our_page(headers) {
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "cross_site",
+            "a change with a session cookie needs the header `X-Belfry: 1`, or an Origin that is this host",
+        ));
+    }
+    Ok(Caller { name, grants, credential: Credential::Session(secret.to_owned()), address })
+}
+
+async fn caller_of_token(state: &ApiState, secret: &str, address: Option<IpAddr>, now: Timestamp) -> Answer<Caller> {
+    let store = &state.store;
+    let hash = SecretHash::of(secret);
+    let token = match store.token_of(hash.clone(), now).await {
+        Ok(token) => token.ok_or_else(ApiError::unauthorized)?,
+        // What is answered from memory is answered while the store is away, to those who were known before.
+        Err(away) if away.is_transient() => {
+            let (owner, grants) = state.contact.caller_of_token(&hash, now).ok_or(away)?;
+            let name = owner.name().to_owned();
+            return Ok(Caller { name, grants, credential: Credential::Token(owner), address });
+        }
+        Err(cause) => return Err(cause.into()),
+    };
+    let grants = match &token.owner {
+        TokenOwner::Service(_) => token.grants.clone(),
+        TokenOwner::User(name) => {
+            let user = store.user(name).await?.ok_or_else(ApiError::unauthorized)?;
+            common_grants(&token.grants, &user.grants)
+        }
+    };
+    // A full disk or a store that only reads must not lock programs out of reading.
+    if let Err(error) = store.token_used(&token, now).await {
+        tracing::warn!(token = token.id, %error, "the use of a token could not be noted");
+    }
+    Ok(Caller { name: token.owner.name().to_owned(), grants, credential: Credential::Token(token.owner), address })
 }
 
 /// No row: another method of a path that we know, or a route that nobody may use until it has a row.

@@ -2,12 +2,14 @@
 
 mod caller;
 mod gate;
+mod lasting;
 mod passwords;
 mod secrets;
 mod throttle;
 
 pub use caller::{Caller, Credential, Permit, common_grants};
 pub(crate) use gate::{Gate, gate};
+pub(crate) use lasting::LastingPermit;
 pub use passwords::{Passwords, check_new_password};
 pub use secrets::{SESSION_COOKIE, new_join_secret, new_password, new_secret, new_token, random_bits};
 pub use throttle::LoginThrottle;

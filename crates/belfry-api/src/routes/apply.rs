@@ -11,6 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::jobs::read_document;
+use super::scripts::check_stored;
 use crate::auth::{Permit, random_bits};
 use crate::errors::{Answer, ApiError};
 use crate::input::{APPLY_BYTES_MAX, JsonBody};
@@ -71,6 +72,13 @@ pub async fn apply(
     JsonBody(request): JsonBody<ApplyRequest, APPLY_BYTES_MAX>,
 ) -> Answer<Json<ApplyAnswer>> {
     let documents = read_documents(&state, &permit, request.documents)?;
+    for (index, document) in documents.iter().enumerate() {
+        let place = |refused: ApiError| match refused.field().map(str::to_owned) {
+            Some(field) => refused.at(format!("documents[{index}].{field}")),
+            None => refused,
+        };
+        check_stored(&state, document).await.map_err(place)?;
+    }
     for tried in 1.. {
         let (mut answer, changes) = plan(&state, &documents, request.prune).await?;
         answer.dry_run = request.dry_run;

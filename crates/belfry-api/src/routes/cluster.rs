@@ -1,21 +1,13 @@
-//! How this server and the cluster are, and the numbers of the front page.
+//! How this server and the cluster are.
 
 use axum::Json;
 use axum::extract::State;
 use belfry_control::{ClusterView, Health};
-use belfry_core::run::RunState;
-use jiff::SignedDuration;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use crate::auth::Permit;
-use crate::errors::{Answer, ApiError};
-use crate::input::QueryValues;
 use crate::moment::Moment;
 use crate::state::ApiState;
-
-const DAYS_DEFAULT: u32 = 7;
-const DAYS_MAX: u32 = 90;
 
 #[derive(Serialize, ToSchema)]
 pub struct ClusterAnswer {
@@ -23,6 +15,7 @@ pub struct ClusterAnswer {
     server: String,
     version: String,
     started_at: Moment,
+    /// It is this server that leads; see `servers` for who does.
     leader: bool,
     default_timezone: String,
     jobs: u64,
@@ -57,8 +50,16 @@ pub struct ServerAnswer {
     agents: String,
     /// Its clock is off by so much against those of its agents that it fires nothing; null when it is not.
     clock_off_ms: Option<i64>,
+    leader: bool,
     /// The shards that it owns.
-    shards: Vec<u8>,
+    shards: Vec<OwnedShard>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct OwnedShard {
+    shard: u8,
+    /// Grows whenever the shard gets another owner.
+    term: u64,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -124,7 +125,12 @@ pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
                 api: server.api,
                 agents: server.agents,
                 clock_off_ms: server.clock_off_ms,
-                shards: server.shards.into_iter().map(|shard| shard.0).collect(),
+                leader: server.leader,
+                shards: server
+                    .shards
+                    .into_iter()
+                    .map(|(shard, term)| OwnedShard { shard: shard.0, term: term.0 })
+                    .collect(),
             })
             .collect(),
         shards: shards
@@ -139,73 +145,4 @@ pub async fn get_cluster(State(state): State<ApiState>) -> Json<ClusterAnswer> {
             })
             .collect(),
     })
-}
-
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct OverviewQuery {
-    /// How many days of counts, today included: 1 to 90, 7 when left out.
-    days: Option<u32>,
-}
-
-#[derive(Serialize, ToSchema)]
-pub struct OverviewAnswer {
-    jobs: u64,
-    jobs_enabled: u64,
-    /// Runs that have not ended, by state.
-    open: Vec<StateCount>,
-    /// Runs that have ended, by UTC day of their planned instant and by state.
-    days: Vec<DayView>,
-    nodes: u64,
-    nodes_healthy: u64,
-}
-
-#[derive(Serialize, ToSchema)]
-pub struct StateCount {
-    #[schema(value_type = String)]
-    state: RunState,
-    runs: u64,
-}
-
-#[derive(Serialize, ToSchema)]
-pub struct DayView {
-    day: Moment,
-    #[schema(value_type = String)]
-    state: RunState,
-    runs: u64,
-}
-
-/// Counts for the front page, of what the caller may see.
-#[utoipa::path(get, path = "/api/v1/overview", tag = "cluster", params(OverviewQuery), responses((status = 200, body = OverviewAnswer)))]
-pub async fn get_overview(
-    State(state): State<ApiState>,
-    permit: Permit,
-    QueryValues(query): QueryValues<OverviewQuery>,
-) -> Answer<Json<OverviewAnswer>> {
-    let days = match query.days.unwrap_or(DAYS_DEFAULT) {
-        days @ 1..=DAYS_MAX => i64::from(days),
-        other => {
-            return Err(ApiError::bad_request(
-                "invalid",
-                "days",
-                format!("`{other}` is out of range; 1 to {DAYS_MAX} are accepted"),
-            ));
-        }
-    };
-    let now = state.now();
-    let from = now.checked_sub(SignedDuration::from_hours(24 * (days - 1))).unwrap_or(now);
-    let overview = state.store.overview(permit.namespaces().as_deref(), from, now).await?;
-    let nodes = state.control.nodes();
-    Ok(Json(OverviewAnswer {
-        jobs: overview.jobs,
-        jobs_enabled: overview.jobs_enabled,
-        open: overview.open.into_iter().map(|(state, runs)| StateCount { state, runs }).collect(),
-        days: overview
-            .days
-            .into_iter()
-            .map(|day| DayView { day: day.day.into(), state: day.state, runs: day.runs })
-            .collect(),
-        nodes: nodes.len() as u64,
-        nodes_healthy: nodes.iter().filter(|node| node.takes_work()).count() as u64,
-    }))
 }

@@ -134,6 +134,8 @@ pub struct UnfitView {
     count: u32,
     /// Some of them.
     nodes: Vec<String>,
+    /// What each of these has, where that matters: `needs 2GiB memory, has 1GiB free`.
+    has: Vec<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -172,7 +174,7 @@ struct Held {
 enum Owner {
     /// It would have nothing to add.
     NotAsked,
-    Says(Outlook),
+    Says(Box<Outlook>),
     HasNotTheJob,
     CannotBeAsked,
 }
@@ -203,7 +205,7 @@ pub async fn explain(
         Owner::NotAsked
     } else {
         match state.control.explain(life.id, at).await {
-            Ok(Some(outlook)) => Owner::Says(outlook),
+            Ok(Some(outlook)) => Owner::Says(Box::new(outlook)),
             Ok(None) => Owner::HasNotTheJob,
             // Nobody else is left to be asked: what the store has must do.
             Err(ControlError::NotOwned(_)) if headers.contains_key(FORWARDED_BY) => Owner::CannotBeAsked,
@@ -364,11 +366,7 @@ impl ExplainedRun {
             planned: run.planned.into(),
             state: run.state.as_str(),
             reason: run.reason.clone(),
-            trigger: match run.trigger {
-                Trigger::Schedule => "schedule",
-                Trigger::Manual { .. } => "manual",
-                Trigger::Rerun { .. } => "rerun",
-            },
+            trigger: run.trigger.as_str(),
             revision: run.revision,
             node: run.node,
             node_name: run.node_name.clone(),
@@ -388,6 +386,7 @@ impl PlacementView {
             message: unfit.why.in_words(),
             count: unfit.count,
             nodes: unfit.some.clone(),
+            has: unfit.has.clone(),
         };
         Self {
             by: decision.by,

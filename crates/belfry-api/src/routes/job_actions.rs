@@ -11,7 +11,8 @@ use belfry_core::job::check_env;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::jobs::{JobView, edit, load, show};
+use super::job_view::JobView;
+use super::jobs::{edit, load, show};
 use super::runs::{RunView, view};
 use crate::auth::Permit;
 use crate::deeds;
@@ -54,18 +55,14 @@ pub async fn run_job(
         check_env("env", key, value)?;
     }
     let node = request.node.map(|node| super::nodes::find(&state, &node).map(|node| node.id)).transpose()?;
-    let run = state
-        .control
-        .run_now(ManualRun {
-            job: job.id,
-            by: permit.caller.name.clone(),
-            idempotency_key: request.idempotency_key,
-            env: request.env,
-            node,
-            force: request.force,
-            rerun_of: None,
-        })
-        .await?;
+    let wanted = ManualRun {
+        idempotency_key: request.idempotency_key,
+        env: request.env,
+        node,
+        force: request.force,
+        ..ManualRun::new(job.id, &permit.caller.name)
+    };
+    let run = state.control.run_now(wanted).await?;
     deeds::record(&state, &permit, "job.run", &ns, &job.document.full_name()).await;
     Ok((StatusCode::CREATED, Json(view(&state, run).await?)))
 }

@@ -3,77 +3,30 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use belfry_core::run::RunState;
-use belfry_core::{Job, JobDocument, JobId, RunId, Timestamp};
-use belfry_store::{JobCursor, JobFilter, StoreError};
-use serde::{Deserialize, Serialize};
+use belfry_core::job::RunOn;
+use belfry_core::{Job, JobDocument, JobId, Timestamp};
+use belfry_store::{JobCursor, JobFilter, Page, StoreError};
+use serde::Deserialize;
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
+use super::job_view::{Doings, JobView};
+use super::scripts::check_stored;
 use crate::auth::{Permit, random_bits};
 use crate::errors::{Answer, ApiError};
 use crate::input::{IfMatch, JsonBody, PathValues, QueryValues, etag};
 use crate::job_schema::{JobDocumentSchema, JobPatchSchema};
 use crate::merge_patch::merge;
-use crate::moment::Moment;
 use crate::page::{List, read_cursor, read_limit};
 use crate::state::ApiState;
 
 /// An edit without `If-Match` that meets another edit is made again on what is current then, so often.
 const EDIT_TRIES_MAX: usize = 5;
 /// How many of a job's newest runs come with it.
-const RECENT_RUNS: usize = 10;
-
-#[derive(Serialize, ToSchema)]
-pub struct JobView {
-    #[schema(value_type = String)]
-    pub id: JobId,
-    /// Grows at each edit; the answer's `ETag`.
-    pub revision: u64,
-    pub namespace: String,
-    pub name: String,
-    #[schema(value_type = JobDocumentSchema)]
-    pub document: JobDocument,
-    /// What it runs, in one line.
-    pub command: String,
-    pub enabled: bool,
-    pub created_at: Moment,
-    pub updated_at: Moment,
-    /// The next planned instant; null for a paused job and one that is only run by hand.
-    pub next_fire: Option<Moment>,
-    /// The node that fires it by itself at the moment; only with `run_on: home`.
-    pub home: Option<String>,
-    /// Its newest runs, newest first.
-    pub recent: Vec<RecentRun>,
-}
-
-#[derive(Serialize, ToSchema)]
-pub struct RecentRun {
-    #[schema(value_type = String)]
-    pub id: RunId,
-    #[schema(value_type = String)]
-    pub state: RunState,
-}
-
-impl JobView {
-    fn of(job: Job, recent: Vec<(RunId, RunState)>, state: &ApiState) -> Self {
-        let next_fire = next_fire(&job, state.now());
-        Self {
-            id: job.id,
-            revision: job.revision,
-            namespace: job.document.namespace.clone(),
-            name: job.document.name.clone(),
-            command: job.document.action.summary(),
-            enabled: job.document.enabled,
-            created_at: job.created_at.into(),
-            updated_at: job.updated_at.into(),
-            next_fire: next_fire.map(Moment),
-            home: state.control.home_of(job.id),
-            recent: recent.into_iter().map(|(id, state)| RecentRun { id, state }).collect(),
-            document: job.document,
-        }
-    }
-}
+const RECENT_RUNS_DEFAULT: usize = 10;
+const RECENT_RUNS_MAX: u32 = 60;
+/// Jobs that are looked at together when only some of them may be wanted.
+const LOOKED_AT_ONCE: usize = 500;
 
 pub(super) fn next_fire(job: &Job, now: Timestamp) -> Option<Timestamp> {
     if !job.document.enabled {
@@ -85,9 +38,13 @@ pub(super) fn next_fire(job: &Job, now: Timestamp) -> Option<Timestamp> {
 type JobAnswer = ([(header::HeaderName, header::HeaderValue); 1], Json<JobView>);
 
 pub(super) async fn show(state: &ApiState, job: Job) -> Answer<JobAnswer> {
-    let recent = state.store.recent_states(&[job.id], RECENT_RUNS).await?.remove(&job.id).unwrap_or_default();
+    show_with(state, job, RECENT_RUNS_DEFAULT).await
+}
+
+async fn show_with(state: &ApiState, job: Job, recent: usize) -> Answer<JobAnswer> {
+    let mut doings = Doings::of(state, &[job.id], recent).await?;
     let revision = job.revision;
-    Ok(([(header::ETAG, etag(revision))], Json(JobView::of(job, recent, state))))
+    Ok(([(header::ETAG, etag(revision))], Json(JobView::of(job, &mut doings, state))))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -99,8 +56,12 @@ pub struct JobsQuery {
     namespace: Option<String>,
     /// `key=value`, several separated by commas; all must hold.
     label: Option<String>,
-    /// `enabled` or `paused`.
+    /// `enabled`; `paused`; `failing`: its newest run that was started did not succeed; `running`: a run of it is going.
     state: Option<String>,
+    /// A node's name: jobs whose last run was there, or whose home it is.
+    node: Option<String>,
+    /// How many of its newest runs come with each: 0 to 60, 10 when left out.
+    recent: Option<u32>,
     cursor: Option<String>,
     /// 1 to 500, 50 when left out.
     limit: Option<u32>,
@@ -117,20 +78,55 @@ pub async fn list_jobs(
         namespaces: narrowed(permit.namespaces(), query.namespace),
         q: query.q.filter(|text| !text.is_empty()),
         labels: read_labels(query.label.as_deref())?,
-        enabled: read_enabled(query.state.as_deref())?,
-        cursor: None,
         limit: read_limit(query.limit)?,
+        node_name: query.node,
+        ..read_state(query.state.as_deref())?
     };
     let place: Option<(String, String)> = read_cursor(query.cursor.as_deref())?;
     filter.cursor = place.map(|(namespace, name)| JobCursor { namespace, name });
-    let page = state.store.list_jobs(&filter).await?;
+    let recent = read_recent(query.recent)?;
+    let page = match filter.node_name.clone() {
+        None => state.store.list_jobs(&filter).await?,
+        Some(node) => page_of_node(&state, filter, &node).await?,
+    };
     let ids: Vec<JobId> = page.items.iter().map(|job| job.id).collect();
-    let mut recent = state.store.recent_states(&ids, RECENT_RUNS).await?;
-    let page = belfry_store::Page { items: page.items, next: page.next.map(|place| (place.namespace, place.name)) };
-    Ok(Json(List::of(page, |job| {
-        let runs = recent.remove(&job.id).unwrap_or_default();
-        JobView::of(job, runs, &state)
-    })))
+    let mut doings = Doings::of(&state, &ids, recent).await?;
+    let page = Page { items: page.items, next: page.next.map(|place| (place.namespace, place.name)) };
+    Ok(Json(List::of(page, |job| JobView::of(job, &mut doings, &state))))
+}
+
+/// The store knows where a job ran last; only the servers know where the homes are.
+async fn page_of_node(state: &ApiState, mut filter: JobFilter, node: &str) -> Answer<Page<Job, JobCursor>> {
+    let limit = std::mem::replace(&mut filter.limit, LOOKED_AT_ONCE);
+    let mut items: Vec<Job> = Vec::new();
+    loop {
+        let page = state.store.list_jobs(&filter).await?;
+        let (at_home, elsewhere): (Vec<Job>, Vec<Job>) =
+            page.items.into_iter().partition(|job| job.document.run_on == RunOn::Home);
+        let ids: Vec<JobId> = at_home.iter().map(|job| job.id).collect();
+        let standings = state.store.standings(&ids).await?;
+        let was_there = |job: &Job| {
+            let last = standings.get(&job.id).and_then(|standing| standing.last.as_ref()?.node_name.as_deref());
+            last == Some(node) || state.control.home_of(job.id).as_deref() == Some(node)
+        };
+        items.extend(elsewhere);
+        items.extend(at_home.into_iter().filter(was_there));
+        filter.cursor = page.next;
+        if items.len() > limit || filter.cursor.is_none() {
+            break;
+        }
+    }
+    items.sort_by(|a, b| place_of(a).cmp(&place_of(b)));
+    let next = (items.len() > limit).then(|| &items[limit - 1]).map(|job| {
+        let (namespace, name) = place_of(job);
+        JobCursor { namespace: namespace.to_owned(), name: name.to_owned() }
+    });
+    items.truncate(limit);
+    Ok(Page { items, next })
+}
+
+fn place_of(job: &Job) -> (&str, &str) {
+    (&job.document.namespace, &job.document.name)
 }
 
 /// What may be seen, and of that only what was asked for.
@@ -152,13 +148,28 @@ fn read_labels(text: Option<&str>) -> Answer<Vec<(String, String)>> {
         .collect()
 }
 
-fn read_enabled(text: Option<&str>) -> Answer<Option<bool>> {
+fn read_state(text: Option<&str>) -> Answer<JobFilter> {
+    let any = JobFilter::default();
     match text {
-        None => Ok(None),
-        Some("enabled") => Ok(Some(true)),
-        Some("paused") => Ok(Some(false)),
+        None => Ok(any),
+        Some("enabled") => Ok(JobFilter { enabled: Some(true), ..any }),
+        Some("paused") => Ok(JobFilter { enabled: Some(false), ..any }),
+        Some("failing") => Ok(JobFilter { failing: true, ..any }),
+        Some("running") => Ok(JobFilter { running: true, ..any }),
         Some(other) => {
-            Err(ApiError::bad_request("invalid", "state", format!("`{other}` is not accepted; enabled or paused is")))
+            let message = format!("`{other}` is not accepted; enabled, paused, failing or running is");
+            Err(ApiError::bad_request("invalid", "state", message))
+        }
+    }
+}
+
+fn read_recent(recent: Option<u32>) -> Answer<usize> {
+    match recent {
+        None => Ok(RECENT_RUNS_DEFAULT),
+        Some(recent @ 0..=RECENT_RUNS_MAX) => Ok(recent as usize),
+        Some(other) => {
+            let message = format!("`{other}` is out of range; 0 to {RECENT_RUNS_MAX} are accepted");
+            Err(ApiError::bad_request("invalid", "recent", message))
         }
     }
 }
@@ -172,6 +183,7 @@ pub async fn create_job(
 ) -> Answer<(StatusCode, HeaderMap, Json<JobView>)> {
     let document = read_document(&state, body)?;
     permit.within(&document.namespace)?;
+    check_stored(&state, &document).await?;
     let now = state.now();
     let job = state.store.create_job(document, JobId::new(now, random_bits()), now, &permit.actor()).await?;
     state.control.jobs_changed().await;
@@ -194,14 +206,23 @@ pub(super) async fn load(state: &ApiState, namespace: &str, name: &str) -> Answe
     job.ok_or_else(|| ApiError::not_found("job", format!("{namespace}/{name}")))
 }
 
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct JobQuery {
+    /// How many of its newest runs come with it: 0 to 60, 10 when left out.
+    recent: Option<u32>,
+}
+
 /// Reads one job.
-#[utoipa::path(get, path = "/api/v1/jobs/{ns}/{name}", tag = "jobs", responses((status = 200, body = JobView)))]
+#[utoipa::path(get, path = "/api/v1/jobs/{ns}/{name}", tag = "jobs", params(JobQuery), responses((status = 200, body = JobView)))]
 pub async fn get_job(
     State(state): State<ApiState>,
     PathValues((ns, name)): PathValues<(String, String)>,
+    QueryValues(query): QueryValues<JobQuery>,
 ) -> Answer<JobAnswer> {
+    let recent = read_recent(query.recent)?;
     let job = load(&state, &ns, &name).await?;
-    show(&state, job).await
+    show_with(&state, job, recent).await
 }
 
 /// Replaces a job; another `name` or `namespace` in the document renames it.
@@ -262,6 +283,7 @@ pub(super) async fn edit(
         if document == job.document {
             return Ok(job);
         }
+        check_stored(state, &document).await?;
         match state.store.update_job(job.id, job.revision, document, state.now(), &permit.actor()).await {
             Ok(job) => {
                 state.control.jobs_changed().await;

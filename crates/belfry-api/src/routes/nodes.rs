@@ -6,9 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use belfry_control::NodeView;
-use belfry_core::NodeId;
 use belfry_core::join::JoinToken;
+use belfry_core::room::{Host, Room};
+use belfry_core::{JobId, NodeId, Timestamp};
 use belfry_store::{NodeChange, SecretHash};
+use jiff::SignedDuration;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
@@ -44,8 +46,16 @@ pub struct NodeAnswer {
     excluded: bool,
     /// Takes no work until the servers have stored the results that wait on its disk.
     spool_full: bool,
+    /// Takes no work until it has more free disk than its floor.
+    disk_low: bool,
+    /// The machine as it was measured last; null: this server has not heard of it yet.
+    host: Option<HostView>,
+    /// What runs with `needs` can have of it now: neither promised to a run nor in use.
+    free_for_needs: Option<AmountsView>,
+    /// Jobs that are switched off on this host by its local API.
+    disabled_jobs: Vec<DisabledJobView>,
     connected: bool,
-    /// Connected, not excluded, not draining, with room for results.
+    /// Connected, not excluded, not draining, with room for results and free disk above its floor.
     healthy: bool,
     incarnation: u64,
     connected_since: Option<Moment>,
@@ -55,8 +65,68 @@ pub struct NodeAnswer {
     runs_as: String,
 }
 
-impl From<NodeView> for NodeAnswer {
-    fn from(node: NodeView) -> Self {
+/// In a container its limits count.
+#[derive(Serialize, ToSchema)]
+pub struct HostView {
+    /// When this server heard of it.
+    measured_at: Moment,
+    age_ms: i64,
+    cpus: f64,
+    /// Of all of them, from 0 to 1; null: measured only once.
+    cpu_use: Option<f64>,
+    /// Of the last 1, 5 and 15 minutes.
+    load: [f64; 3],
+    /// Bytes.
+    memory_total: u64,
+    memory_available: u64,
+    /// Bytes of the file system that the agent's data folder is on.
+    disk_total: u64,
+    disk_free: u64,
+    /// Below it the node takes no work; 0: switched off.
+    disk_floor: u64,
+    booted_at: Moment,
+    kernel: String,
+    os: String,
+}
+
+impl HostView {
+    fn of(host: Host, heard_at: Timestamp, now: Timestamp) -> Self {
+        let up = SignedDuration::from_millis(host.up_ms.min(i64::MAX as u64) as i64);
+        Self {
+            measured_at: heard_at.into(),
+            age_ms: now.as_millisecond() - heard_at.as_millisecond(),
+            cpus: host.milli_cpus as f64 / 1000.0,
+            cpu_use: host.cpu_use_permille.map(|permille| f64::from(permille) / 1000.0),
+            load: host.load,
+            memory_total: host.memory_total,
+            memory_available: host.memory_available,
+            disk_total: host.disk_total,
+            disk_free: host.disk_free,
+            disk_floor: host.disk_floor,
+            booted_at: heard_at.saturating_sub(up).unwrap_or(Timestamp::MIN).into(),
+            kernel: host.kernel,
+            os: host.os,
+        }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct DisabledJobView {
+    #[schema(value_type = String)]
+    id: JobId,
+    /// `namespace/name`; empty: the node has no copy of it at the moment.
+    name: String,
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct AmountsView {
+    memory: u64,
+    cpus: f64,
+    disk: u64,
+}
+
+impl NodeAnswer {
+    fn of(node: NodeView, now: Timestamp) -> Self {
         Self {
             healthy: node.takes_work(),
             id: node.id,
@@ -70,6 +140,14 @@ impl From<NodeView> for NodeAnswer {
             draining: node.draining,
             excluded: node.excluded,
             spool_full: node.spool_full,
+            disk_low: node.disk_low,
+            host: node.host.map(|(host, heard_at)| HostView::of(host, heard_at, now)),
+            free_for_needs: node.room.map(|Room { free, .. }| AmountsView {
+                memory: free.memory,
+                cpus: free.milli_cpus as f64 / 1000.0,
+                disk: free.disk,
+            }),
+            disabled_jobs: node.disabled_jobs.into_iter().map(|(id, name)| DisabledJobView { id, name }).collect(),
             connected: node.connected,
             incarnation: node.incarnation.0,
             connected_since: node.connected_since.map(Moment),
@@ -89,15 +167,15 @@ pub(super) fn find(state: &ApiState, wanted: &str) -> Answer<NodeView> {
 /// Lists the nodes that have joined, by name.
 #[utoipa::path(get, path = "/api/v1/nodes", tag = "nodes", responses((status = 200, body = List<NodeAnswer>)))]
 pub async fn list_nodes(State(state): State<ApiState>) -> Json<List<NodeAnswer>> {
-    let mut nodes = state.control.nodes();
+    let (mut nodes, now) = (state.control.nodes(), state.now());
     nodes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
-    Json(List { items: nodes.into_iter().map(NodeAnswer::from).collect(), next: None, missing: None })
+    Json(List { items: nodes.into_iter().map(|node| NodeAnswer::of(node, now)).collect(), next: None, missing: None })
 }
 
 /// Reads one node, by id or by name.
 #[utoipa::path(get, path = "/api/v1/nodes/{id}", tag = "nodes", responses((status = 200, body = NodeAnswer)))]
 pub async fn get_node(State(state): State<ApiState>, PathValues(id): PathValues<String>) -> Answer<Json<NodeAnswer>> {
-    Ok(Json(find(&state, &id)?.into()))
+    Ok(Json(NodeAnswer::of(find(&state, &id)?, state.now())))
 }
 
 /// What is left out stays as it is.
@@ -161,7 +239,7 @@ pub async fn patch_node(
     let change = NodeChange { labels, weight, slots, draining, excluded };
     state.store.update_node(node.id, change, state.now(), &permit.actor()).await?;
     state.control.nodes_changed().await;
-    Ok(Json(find(&state, &id)?.into()))
+    Ok(Json(NodeAnswer::of(find(&state, &id)?, state.now())))
 }
 
 const JOIN_SECONDS_DEFAULT: u32 = 3_600;

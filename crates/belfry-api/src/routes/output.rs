@@ -113,10 +113,11 @@ pub async fn get_output(
             Json(OutputAnswer { attempt, chunks: chunks.iter().map(ChunkView::from).collect(), next }).into_response()
         );
     }
+    let name = format!("inline; filename=\"{}.{attempt}.txt\"", run.id);
     let kind = [
-        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
         // It is whatever the job printed; no browser may take it for a page.
-        (header::CONTENT_DISPOSITION, "inline; filename=\"output.txt\""),
+        (header::CONTENT_DISPOSITION, name),
     ];
     // The first piece before the headers are sent: a store that is away is a refusal, not a broken body.
     let first = piece(&state.store, run.id, attempt, from).await?;

@@ -37,9 +37,11 @@ pub struct RunView {
     pub state: RunState,
     /// Why it was skipped, cancelled, lost, failed or killed.
     reason: Option<String>,
-    /// `schedule`, `manual` or `rerun`.
+    /// `schedule`, `manual`, `rerun` or `wrapped`: a host's own cron through `dcron`.
     trigger: &'static str,
     triggered_by: Option<String>,
+    /// Of a wrapped command: what tells it from the other runs of its name.
+    instance: Option<String>,
     #[schema(value_type = Option<String>)]
     rerun_of: Option<RunId>,
     /// Starts so far, the current one included. The facts below are of this attempt.
@@ -66,25 +68,33 @@ pub struct RunView {
     signal: Option<i32>,
     /// The result came in after the run had been given up as lost.
     late: bool,
+    /// Since when it takes longer than its job wants, where that is only told (`timeout.action: report`).
+    overdue_at: Option<Moment>,
     /// `local`: its node fired it by itself; `cut_off`: it had no contact with the servers then; `may_have_run_twice`: the job's home
     /// had moved, and its new home may have run the same fire.
     marks: Vec<&'static str>,
     cpu_ms: u64,
     max_rss_bytes: u64,
+    /// What held each limit of the job: `memory by cgroup v2` bounds the whole tree, `… by rlimit` each process alone.
+    limits_held: Vec<String>,
     /// Background processes that outlived the command.
     left_behind: u32,
     output_bytes: u64,
     output_dropped_bytes: u64,
+    /// The script that was executed: name and version of a stored one, and its digest.
+    script: Option<String>,
 }
 
 impl RunView {
     pub fn of(run: Run, command: Option<String>) -> Self {
         let between =
             |from: Option<Timestamp>, to: Option<Timestamp>| Some(to?.as_millisecond() - from?.as_millisecond());
-        let (trigger, triggered_by, rerun_of) = match run.trigger {
-            Trigger::Schedule => ("schedule", None, None),
-            Trigger::Manual { by, .. } => ("manual", Some(by), None),
-            Trigger::Rerun { by, of, .. } => ("rerun", Some(by), Some(of)),
+        let trigger = run.trigger.as_str();
+        let (triggered_by, rerun_of, instance) = match run.trigger {
+            Trigger::Schedule => (None, None, None),
+            Trigger::Manual { by, .. } => (Some(by), None, None),
+            Trigger::Rerun { by, of, .. } => (Some(by), Some(of), None),
+            Trigger::Wrapped { instance } => (None, None, Some(instance)),
         };
         Self {
             id: run.id,
@@ -97,6 +107,7 @@ impl RunView {
             reason: run.reason,
             trigger,
             triggered_by,
+            instance,
             rerun_of,
             attempt: run.attempt,
             next_attempt_at: run.next_attempt_at.map(Moment),
@@ -114,12 +125,15 @@ impl RunView {
             exit_code: run.exit_code,
             signal: run.signal,
             late: run.late,
+            overdue_at: run.overdue_at.map(Moment),
             marks: run.marks.words(),
             cpu_ms: run.usage.cpu_ms,
             max_rss_bytes: run.usage.max_rss_bytes,
+            limits_held: run.usage.held.words(),
             left_behind: run.usage.left_behind,
             output_bytes: run.output.bytes,
             output_dropped_bytes: run.output.dropped_bytes,
+            script: run.script,
         }
     }
 }
@@ -170,7 +184,7 @@ pub struct RunsQuery {
     namespace: Option<String>,
     /// One state or several, separated by commas.
     state: Option<String>,
-    /// The id of a node, or its name.
+    /// The id of a node, also of a removed one, or its name.
     node: Option<String>,
     /// Planned at or after.
     from: Option<String>,
@@ -192,7 +206,7 @@ pub async fn list_runs(
         job: query.job.as_deref().map(read_job).transpose()?,
         namespaces: super::jobs::narrowed(permit.namespaces(), query.namespace),
         states: read_states(query.state.as_deref())?,
-        node: query.node.as_deref().map(|node| super::nodes::find(&state, node).map(|node| node.id)).transpose()?,
+        node: query.node.as_deref().map(|node| read_node(&state, node)).transpose()?,
         from: read_time("from", query.from.as_deref())?,
         to: read_time("to", query.to.as_deref())?,
         cursor: read_cursor(query.cursor.as_deref())?,
@@ -267,6 +281,15 @@ fn read_job(text: &str) -> Answer<JobRef> {
     Ok(JobRef::Name { namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
+/// Also the id of one that was removed: its runs are there still.
+fn read_node(state: &ApiState, text: &str) -> Answer<NodeId> {
+    match (super::nodes::find(state, text), text.parse()) {
+        (Ok(node), _) => Ok(node.id),
+        (Err(_), Ok(id)) => Ok(id),
+        (Err(unknown), Err(_)) => Err(unknown),
+    }
+}
+
 fn read_states(text: Option<&str>) -> Answer<Vec<RunState>> {
     let words = text.into_iter().flat_map(|text| text.split(',')).filter(|word| !word.is_empty());
     words
@@ -301,12 +324,16 @@ pub struct AttemptView {
     signal: Option<i32>,
     /// The result came in after the attempt had been given up as lost.
     late: bool,
+    /// Since when it took longer than its job wants, where that is only told.
+    overdue_at: Option<Moment>,
     /// Its node ended it, or did not start it, because it was cut off from the servers or stopped.
     abandoned: bool,
     cpu_ms: u64,
     max_rss_bytes: u64,
     output_bytes: u64,
     output_dropped_bytes: u64,
+    /// As in the run.
+    script: Option<String>,
 }
 
 impl From<Attempt> for AttemptView {
@@ -327,11 +354,13 @@ impl From<Attempt> for AttemptView {
             exit_code: attempt.exit_code,
             signal: attempt.signal,
             late: attempt.late,
+            overdue_at: attempt.overdue_at.map(Moment),
             abandoned: attempt.abandoned,
             cpu_ms: attempt.usage.cpu_ms,
             max_rss_bytes: attempt.usage.max_rss_bytes,
             output_bytes: attempt.output.bytes,
             output_dropped_bytes: attempt.output.dropped_bytes,
+            script: attempt.script,
         }
     }
 }
@@ -354,11 +383,13 @@ impl AttemptView {
             exit_code: run.exit_code,
             signal: run.signal,
             late: run.late,
+            overdue_at: run.overdue_at,
             abandoned: false,
             cpu_ms: run.cpu_ms,
             max_rss_bytes: run.max_rss_bytes,
             output_bytes: run.output_bytes,
             output_dropped_bytes: run.output_dropped_bytes,
+            script: run.script.clone(),
         }
     }
 }
@@ -435,18 +466,13 @@ pub async fn rerun(
 ) -> Answer<(StatusCode, Json<RunView>)> {
     let of = load(&state, &permit, &id).await?;
     super::job_actions::check_key(request.idempotency_key.as_deref())?;
-    let run = state
-        .control
-        .run_now(ManualRun {
-            job: of.job,
-            by: permit.caller.name.clone(),
-            idempotency_key: request.idempotency_key,
-            env: Default::default(),
-            node: None,
-            force: request.force,
-            rerun_of: Some(of.id),
-        })
-        .await?;
+    let wanted = ManualRun {
+        idempotency_key: request.idempotency_key,
+        force: request.force,
+        rerun_of: Some(of.id),
+        ..ManualRun::new(of.job, &permit.caller.name)
+    };
+    let run = state.control.run_now(wanted).await?;
     deeds::record(&state, &permit, "run.rerun", &of.namespace, &of.id.to_string()).await;
     Ok((StatusCode::CREATED, Json(view(&state, run).await?)))
 }

@@ -22,7 +22,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::output::ChunkView;
 use super::runs::{RunView, load, view};
-use crate::auth::Permit;
+use crate::auth::{LastingPermit, Permit};
 use crate::errors::{Answer, ApiError};
 use crate::forward::FORWARDED_BY;
 use crate::input::{PathValues, QueryValues};
@@ -30,8 +30,8 @@ use crate::state::ApiState;
 
 /// Below the idle limits of common proxies.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Another server may write what this one is not told: the store is looked at this often.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Another server may write what this one is not told, and the caller may lose the right to see it: both are looked at this often.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const READ_BYTES_MAX: usize = 256 * 1024;
 
 /// One of the bounded number of streams, held until the client goes.
@@ -86,7 +86,8 @@ pub async fn stream_run(
         None => Place { attempt: query.attempt.unwrap_or(run.attempt.max(1)).max(1), seq: query.from.unwrap_or(0) },
     };
     let first = view(&state, run.clone()).await?;
-    let follower = Follower::new(Watched { state, _turn: turn }, run, begin, first, LOOK_AGAIN);
+    let permit = LastingPermit { permit, headers };
+    let follower = Follower::new(Watched { state, permit, _turn: turn }, run, begin, first, LOOK_AGAIN);
     let events = stream::unfold(follower, |mut follower| async move {
         let happening = follower.next().await?;
         Some((Ok(happening.event()), follower))
@@ -148,12 +149,14 @@ impl Happening {
 trait Source: Send {
     fn follow(&self, run: RunId) -> Followed;
     fn changes(&self) -> Receiver<Arc<Run>>;
-    fn run(&self, run: RunId) -> impl Future<Output = Answer<Option<Run>>> + Send;
+    /// Fails also when the caller may no longer see it.
+    fn run(&mut self, run: RunId) -> impl Future<Output = Answer<Option<Run>>> + Send;
     fn read_output(&self, run: RunId, from: Place) -> impl Future<Output = Answer<Vec<OutputChunk>>> + Send;
 }
 
 struct Watched {
     state: ApiState,
+    permit: LastingPermit,
     /// Given back when the client goes.
     _turn: OwnedSemaphorePermit,
 }
@@ -167,11 +170,12 @@ impl Source for Watched {
         self.state.control.live().changes()
     }
 
-    async fn run(&self, run: RunId) -> Answer<Option<Run>> {
+    async fn run(&mut self, run: RunId) -> Answer<Option<Run>> {
+        self.permit.renew(&self.state).await?;
         let stored = self.state.store.run(run).await?;
         let open = self.state.control.open_run(run);
         // An end counts when the store has it, and so all of the output; until then the run is not over for a follower.
-        Ok(match (stored, open) {
+        let found = match (stored, open) {
             (Some(stored), Some(open))
                 if !stored.state.is_ended() && !open.state.is_ended() && open.progress() > stored.progress() =>
             {
@@ -179,7 +183,11 @@ impl Source for Watched {
             }
             (Some(stored), _) => Some(stored),
             (None, open) => open.filter(|open| !open.state.is_ended()),
-        })
+        };
+        if let Some(found) = &found {
+            self.permit.permit.on(&found.namespace, "run", run)?;
+        }
+        Ok(found)
     }
 
     async fn read_output(&self, run: RunId, from: Place) -> Answer<Vec<OutputChunk>> {
@@ -274,6 +282,14 @@ impl<S: Source> Follower<S> {
     async fn wait(&mut self, mut events: Receiver<LiveEvent>, mut changes: Receiver<Arc<Run>>) {
         let heard = tokio::select! {
             biased;
+            // First: a run that prints without end must not keep it from being looked at.
+            _ = self.look_again.tick() => {
+                // Some of it is kept nowhere else.
+                while let Ok(LiveEvent::Chunk(chunk)) = events.try_recv() {
+                    self.tell(&chunk);
+                }
+                false
+            }
             event = events.recv() => match event {
                 Ok(LiveEvent::Chunk(chunk)) => {
                     self.tell(&chunk);
@@ -290,7 +306,6 @@ impl<S: Source> Follower<S> {
                 }
                 true
             }
-            _ = self.look_again.tick() => false,
         };
         if heard {
             self.live = Some((events, changes));

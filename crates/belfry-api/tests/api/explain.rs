@@ -76,11 +76,13 @@ fn run(job: JobId, planned: Timestamp) -> Run {
         marks: Default::default(),
         usage: Usage::default(),
         output: OutputFacts::default(),
+        script: None,
+        overdue_at: None,
         placement: Some(Arc::new(Decision {
             by: By::Weighted,
             fit: 6,
             others: vec!["a".into(), "b".into(), "c".into()],
-            unfit: vec![Unfit { why: WhyNot::Draining, count: 4, some: vec!["d".into()] }],
+            unfit: vec![Unfit { why: WhyNot::Draining, count: 4, some: vec!["d".into()], has: Vec::new() }],
             missing: vec![],
         })),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use belfry_control::{Control, ControlConfig};
 use belfry_coord::{Clock, Coordinator, Memory, SystemClock};
 use belfry_core::role::{Grants, Role};
 use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage};
+use belfry_core::wrapped::{End, Outcome, Phase, Record, Rule};
 use belfry_core::{Fence, Incarnation, JobId, NodeId, RunId, ServerId, Timestamp};
 use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Sqlite, SqliteOptions, Statement, Step, Written};
 use belfry_store::{NodeRecord, Store, TokenOwner};
@@ -36,10 +37,12 @@ struct MayBeAway {
     inner: Sqlite,
     away: AtomicBool,
     silent: AtomicBool,
+    asked: AtomicU64,
 }
 
 impl MayBeAway {
     async fn check(&self) -> Result<(), SqlError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         if self.silent.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
@@ -93,14 +96,33 @@ impl Answer {
 }
 
 /// The callers of the matrix, and what each is granted.
-pub const CALLERS: [(&str, Option<(&str, Role)>); 6] = [
+pub const CALLERS: [(&str, Option<(&str, Role)>); 7] = [
     ("none", None),
     ("viewer", Some(("default", Role::Viewer))),
     ("operator", Some(("default", Role::Operator))),
     ("editor", Some(("default", Role::Editor))),
     ("admin", Some(("*", Role::Admin))),
     ("other", Some(("other", Role::Admin))),
+    ("wrapper", Some(("dcron", Role::Operator))),
 ];
+
+/// The record of a wrapped command that failed.
+pub fn wrapped(claimed_at: Timestamp) -> Record {
+    let end = End { outcome: Outcome::Failed, exit_code: Some(3), signal: None, at: claimed_at, reason: String::new() };
+    Record {
+        host: "db1".into(),
+        rule: Rule::AtMostOnce,
+        attempt: 1,
+        attempts_max: 2,
+        claimed_at,
+        ttl_ms: 15_000,
+        keep_s: 3600,
+        phase: Phase::Ended(end),
+        fence: 0,
+        quick_ends: 0,
+        copied: false,
+    }
+}
 
 impl Api {
     pub async fn start() -> Self {
@@ -110,7 +132,12 @@ impl Api {
     pub async fn start_on(coordinator: Arc<dyn Coordinator>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let inner = Sqlite::open(folder.path().join("belfry.db"), SqliteOptions::default()).unwrap();
-        let database = Arc::new(MayBeAway { inner, away: AtomicBool::new(false), silent: AtomicBool::new(false) });
+        let database = Arc::new(MayBeAway {
+            inner,
+            away: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+        });
         let store = Store::open(database.clone()).await.unwrap();
         let now = now();
         let password = ensure_admin(&store, now).await.unwrap().expect("the first start makes a password");
@@ -127,10 +154,10 @@ impl Api {
             store.upsert_node(&node(n as u128 + 1, name, now)).await.unwrap();
         }
         let server = ServerId::from_u128(1);
-        let control =
-            Control::start(ControlConfig::default(), server, coordinator, store.clone(), Arc::new(SystemClock))
-                .await
-                .unwrap();
+        // The runs of these tests are old, and the leader's first look would remove them in between.
+        let config =
+            ControlConfig { retention_age: Duration::from_secs(100 * 365 * 86_400), ..ControlConfig::default() };
+        let control = Control::start(config, server, coordinator, store.clone(), Arc::new(SystemClock)).await.unwrap();
         let metrics = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder().handle();
         let settings = ApiSettings {
             default_timezone: "Europe/Berlin".to_owned(),
@@ -172,9 +199,19 @@ impl Api {
         self.database.silent.store(true, Ordering::Relaxed);
     }
 
+    /// How often it was asked, whether it answered or not.
+    pub fn asked_store(&self) -> u64 {
+        self.database.asked.load(Ordering::Relaxed)
+    }
+
     /// As the server does every few seconds.
     pub async fn look_at_store(&self) {
         self.state.look().await;
+    }
+
+    /// For answers that do not end.
+    pub fn router(&self) -> Router {
+        self.router.clone()
     }
 
     pub fn token(&self, caller: &str) -> &str {
@@ -204,13 +241,39 @@ impl Api {
         self.store.job(namespace, name).await.unwrap().unwrap().id
     }
 
+    /// A run of a wrapped command, as the leader copies it; and what its wrapper says of it, without what it printed.
+    pub async fn wrapped_run(&self, instance: &str) -> (Run, Value) {
+        let run = wrapped(now()).run("backup", instance).unwrap();
+        self.store.record_runs(std::slice::from_ref(&run)).await.unwrap();
+        let claimed_at_ms = run.claimed_at.as_millisecond();
+        let said = json!({"name": "backup", "instance": instance, "claimed_at_ms": claimed_at_ms, "attempt": 1});
+        (run, said)
+    }
+
+    /// Of a job in the namespace `default`.
+    pub async fn saved_an_hour_ago(&self, name: &str) {
+        let text = format!("UPDATE jobs SET updated_at = updated_at - 3600000 WHERE name = '{name}'");
+        self.database.write(vec![Statement { sql: text.into(), args: Vec::new() }.anything()]).await.unwrap();
+    }
+
     /// An ended run of a job.
     pub async fn ended_run(&self, namespace: &str, name: &str, second: i64) -> RunId {
-        let job = self.job(namespace, name).await;
         let planned = Timestamp::from_second(1_790_000_000 + second).unwrap();
+        self.run_with(namespace, name, planned, |_| ()).await
+    }
+
+    /// A run of a job that succeeded within a second, but for what is changed.
+    pub async fn run_with(
+        &self,
+        namespace: &str,
+        name: &str,
+        planned: Timestamp,
+        change: impl FnOnce(&mut Run),
+    ) -> RunId {
+        let job = self.job(namespace, name).await;
         let id = RunId::of(job, planned, belfry_core::id::Slot::Only);
         let after = |ms: u64| Some(planned.saturating_add(Duration::from_millis(ms)).unwrap());
-        let run = Run {
+        let mut run = Run {
             id,
             job,
             namespace: namespace.into(),
@@ -236,8 +299,11 @@ impl Api {
             marks: Default::default(),
             usage: Usage::default(),
             output: OutputFacts::default(),
+            overdue_at: None,
             placement: None,
+            script: None,
         };
+        change(&mut run);
         self.store.record_runs(&[run]).await.unwrap();
         id
     }

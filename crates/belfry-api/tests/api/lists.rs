@@ -1,5 +1,7 @@
 //! Paging: every item once, in order, whatever the size of a page.
 
+use belfry_core::NodeId;
+use belfry_core::run::Run;
 use serde_json::Value;
 
 use crate::harness::Api;
@@ -34,7 +36,7 @@ async fn pages_of_any_size_visit_everything_once_and_in_order() {
         ("/api/v1/jobs", "name", 23),
         ("/api/v1/runs", "id", 23),
         ("/api/v1/runs?job=default/job-00&state=succeeded,failed", "id", 23),
-        ("/api/v1/audit", "seq", 29),
+        ("/api/v1/audit", "seq", 30),
         ("/api/v1/jobs/default/job-00/fires?from=2030-01-01T00:00:00Z&to=2043-01-02T00:00:00Z", "at", 14),
     ] {
         let whole = walk(&api, path, 500, key).await;
@@ -63,4 +65,16 @@ async fn a_run_is_flat_with_times_in_milliseconds() {
     let deleted = api.admin("DELETE", "/api/v1/runs?before=2030-01-01T00:00:00Z", Value::Null).await.expect(200).json();
     assert_eq!(deleted["deleted"], 1);
     api.admin("GET", &format!("/api/v1/runs/{id}"), Value::Null).await.expect(404);
+}
+
+#[tokio::test]
+async fn the_runs_of_a_node_are_there_when_the_node_is_not() {
+    let api = Api::start().await;
+    let node = NodeId::from_u128(4711);
+    let ran_there = |run: &mut Run| run.node = Some(node);
+    let id = api.run_with("default", "job", crate::harness::now(), ran_there).await.to_string();
+    api.admin("GET", &format!("/api/v1/nodes/{node}"), Value::Null).await.expect(404);
+    let found = api.admin("GET", &format!("/api/v1/runs?node={node}"), Value::Null).await.expect(200).json();
+    assert_eq!(found["items"][0]["id"], id);
+    api.admin("GET", "/api/v1/runs?node=no-such-node", Value::Null).await.expect(404);
 }

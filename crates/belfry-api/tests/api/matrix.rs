@@ -18,9 +18,13 @@ enum Expected {
 
 /// Names its object in the query.
 const EXPLAIN: &str = "/api/v1/explain";
+/// Names its object in the body; it is in a namespace of its own.
+const WRAPPED: &str = "/api/v1/wrapped/output";
 
-/// Written apart from the gate, for objects in the namespace `default`.
-fn expected(access: Access, grant: Option<(&str, Role)>, names_object: bool) -> Expected {
+/// Written apart from the gate, for objects in the namespace `default`, or in that of wrapped commands.
+fn expected(access: Access, grant: Option<(&str, Role)>, path: &str) -> Expected {
+    let names_object = path.contains('{') || path == EXPLAIN || path == WRAPPED;
+    let object = if path == WRAPPED { "dcron" } else { "default" };
     let Some((namespace, role)) = grant else {
         return if access == Access::Open { Expected::Served } else { Expected::NotSignedIn };
     };
@@ -29,11 +33,11 @@ fn expected(access: Access, grant: Option<(&str, Role)>, names_object: bool) -> 
         Access::Open | Access::SignedIn => true,
         Access::Somewhere(needed) => role >= needed,
         Access::Everywhere(needed) => everywhere && role >= needed,
-        Access::Namespace(needed) => (everywhere || namespace == "default") && role >= needed,
+        Access::Namespace(needed) => (everywhere || namespace == object) && role >= needed,
     };
     match access {
         _ if served => Expected::Served,
-        Access::Namespace(_) if names_object && namespace != "default" => Expected::Hidden,
+        Access::Namespace(_) if names_object && namespace != object => Expected::Hidden,
         _ => Expected::Denied,
     }
 }
@@ -50,6 +54,8 @@ fn operations() -> Vec<(Method, String)> {
 /// What must be there for an allowed call to succeed; made anew before each call.
 async fn fixture(api: &Api, n: usize) -> (String, String) {
     api.job("default", "job").await;
+    let actor = belfry_store::Actor::new("test");
+    api.store.put_script(("default", "job"), "true", None, now(), &actor).await.unwrap();
     let run = api.ended_run("default", "job", n as i64).await;
     if api.store.user("victim").await.unwrap().is_none() {
         let new = belfry_store::NewUser {
@@ -83,6 +89,8 @@ fn concrete(method: &Method, path: &str, run: &str, token: &str) -> String {
     };
     let name = if path.contains("/users/") { "victim" } else { "job" };
     let path = path.replace("{ns}", "default").replace("{name}", name).replace("{id}", id);
+    let asset = belfry_api::console_files().find_map(|file| file.strip_prefix("assets/").map(str::to_owned));
+    let path = path.replace("{file}", &asset.unwrap_or_else(|| "none.js".to_owned()));
     match (method.as_str(), path.as_str()) {
         ("DELETE", "/api/v1/runs") => format!("{path}?before=2001-01-01T00:00:00Z"),
         ("GET", EXPLAIN) => format!("{path}?job=default/job"),
@@ -97,6 +105,8 @@ fn body(api: &Api, method: &Method, path: &str, n: usize) -> Value {
         ("POST", "/api/v1/password") => json!({"current": "not the password", "new": "also not the password"}),
         ("POST", "/api/v1/jobs") => job(&format!("made-{n}")),
         ("PUT", "/api/v1/jobs/{ns}/{name}") => job("job"),
+        ("PUT", "/api/v1/jobs/{ns}/{name}/state") => json!({"values": {"A": n.to_string()}}),
+        ("PUT", "/api/v1/scripts/{ns}/{name}") => json!({"body": format!("echo {n}")}),
         ("PATCH", "/api/v1/jobs/{ns}/{name}") => json!({"description": format!("{n}")}),
         ("POST", "/api/v1/apply") => json!({"documents": [job("applied")]}),
         ("POST", "/api/v1/schedule/preview") => json!({"schedule": "@hourly"}),
@@ -110,11 +120,25 @@ fn body(api: &Api, method: &Method, path: &str, n: usize) -> Value {
     }
 }
 
+async fn printed(api: &Api, n: usize) -> Value {
+    let (_, mut said) = api.wrapped_run(&n.to_string()).await;
+    said["chunks"] = json!([{"stream": "stdout", "at_ms": 0, "text": "hello"}]);
+    said
+}
+
 /// Allowed, and refused for a reason that has nothing to do with roles.
-const REFUSED_ANYWAY: [(&str, &str, u16); 1] = [
+const REFUSED_ANYWAY: [(&str, &str, u16); 2] = [
     // Needs a sign-in with a password; the callers here hold tokens.
     ("POST", "/api/v1/password", 409),
+    // The job here is no service.
+    ("POST", "/api/v1/jobs/{ns}/{name}/move", 422),
 ];
+
+/// A file of a console that is not built.
+fn is_missing(path: &str) -> bool {
+    let is_there = |wanted: &str| belfry_api::console_files().any(|name| name.starts_with(wanted));
+    (path == "/favicon.svg" && !is_there("favicon.svg")) || (path == "/assets/{file}" && !is_there("assets/"))
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_route_serves_whom_its_row_says_and_nobody_else() {
@@ -128,14 +152,14 @@ async fn every_route_serves_whom_its_row_says_and_nobody_else() {
         for (caller, grant) in CALLERS {
             n += 1;
             let (run, token) = fixture(&api, n - 1).await;
-            let answer = api
-                .call(caller, method.as_str(), &concrete(&method, &path, &run, &token), body(&api, &method, &path, n))
-                .await;
-            let expected = expected(access, grant, path.contains('{') || path == EXPLAIN);
+            let body = if path == WRAPPED { printed(&api, n).await } else { body(&api, &method, &path, n) };
+            let answer = api.call(caller, method.as_str(), &concrete(&method, &path, &run, &token), body).await;
+            let expected = expected(access, grant, &path);
             let anyway = REFUSED_ANYWAY
                 .iter()
                 .find(|(m, p, _)| *m == method.as_str() && *p == path)
-                .map(|(_, _, status)| *status);
+                .map(|(_, _, status)| *status)
+                .or_else(|| is_missing(&path).then_some(404));
             // Removing a token asks whose it is: others' tokens do not exist for a caller.
             let own_only =
                 path == "/api/v1/tokens/{id}" && caller != "admin" && CALLERS[(n - 1) % CALLERS.len()].0 != caller;

@@ -2,7 +2,10 @@
 
 use axum::body::Body;
 use axum::http::{Request, header};
+use belfry_core::run::RunState;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tower::ServiceExt;
 
 use crate::harness::{Answer, Api};
 
@@ -107,6 +110,32 @@ async fn a_token_lives_as_long_and_reaches_as_far_as_its_owner() {
         text.contains("token.create") && !text.contains(&secret) && !text.contains("correct horse"),
         "the trail names, and holds no secret"
     );
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_caller_may_no_longer_see_what_it_tells() {
+    let api = Api::start().await;
+    let user = json!({"name": "ada", "password": "correct horse battery", "grants": {"default": "viewer"}});
+    api.admin("POST", "/api/v1/users", user).await.expect(201);
+    let cookie = cookie_of(&login(&api, "ada", "correct horse battery").await.expect(200));
+    let going = api.run_with("default", "job", crate::harness::now(), |run| {
+        (run.state, run.ended_at) = (RunState::Running, None);
+    });
+    let paths = ["/api/v1/events".to_owned(), format!("/api/v1/runs/{}/stream", going.await)];
+    let mut streams = Vec::new();
+    for path in paths {
+        let request = Request::get(path).header(header::COOKIE, &cookie).body(Body::empty()).unwrap();
+        let mut body = api.router().oneshot(request).await.unwrap().into_body();
+        let first = body.frame().await.expect("a stream that goes on").unwrap();
+        assert!(!first.into_data().unwrap().is_empty());
+        streams.push(body);
+    }
+    api.admin("PATCH", "/api/v1/users/ada", json!({"disabled": true})).await.expect(200);
+    for body in streams {
+        let rest = tokio::time::timeout(std::time::Duration::from_secs(60), body.collect()).await;
+        let rest = rest.expect("it goes on").unwrap().to_bytes();
+        assert!(!String::from_utf8_lossy(&rest).contains("event: end"), "the run has not ended");
+    }
 }
 
 #[tokio::test]

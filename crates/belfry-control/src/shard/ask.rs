@@ -33,6 +33,10 @@ impl Shard {
             let _ = reply.send(Err(ControlError::NoSuchJob(request.job)));
             return;
         };
+        if slot.service.is_some() {
+            let _ = reply.send(Err(ControlError::IsService));
+            return;
+        }
         let node = match self.where_now(slot, request.node) {
             Ok(node) => node,
             Err(cause) => {
@@ -89,7 +93,7 @@ impl Shard {
         runs.map(|open| &open.run).find(|run| run.trigger.key() == Some(key)).cloned()
     }
 
-    fn has_not_ended(&self, id: RunId) -> bool {
+    pub(super) fn has_not_ended(&self, id: RunId) -> bool {
         self.open.get(&id).is_some_and(|open| {
             let is_over = matches!(open.stage, Stage::Deciding | Stage::Recording | Stage::LastLook | Stage::Closing);
             open.record.decision.is_none() && !is_over

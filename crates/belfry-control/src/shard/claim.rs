@@ -17,7 +17,8 @@ use belfry_core::run::{Event, RunState, Trigger, Verdict};
 use belfry_core::{JobId, RunId, Timestamp, Version};
 use jiff::SignedDuration;
 
-use super::{Left, Open, Shard, Stage};
+use super::state::Committing;
+use super::{Left, Open, Shard, ShardMessage, Stage};
 use crate::context::Context;
 use crate::open_run::{Decision, ManualFacts, OpenRecord};
 
@@ -40,6 +41,7 @@ pub(crate) struct Committed {
     /// Whose keys were written; those in `removed` are gone.
     runs: Vec<RunId>,
     removed: HashSet<RunId>,
+    states: Vec<Committing>,
     result: Result<Version, HeldError>,
 }
 
@@ -67,20 +69,59 @@ impl Shard {
         }
     }
 
-    fn claim(&mut self, job: JobId, planned: Timestamp, now: Timestamp) {
+    /// A change that came when its fire was already behind the cursor has that fire claimed without moving the cursor. A former owner may
+    /// have died in between: what is neither open nor recorded was never claimed. Nobody else can claim it meanwhile.
+    pub(super) fn look_behind_cursor(&self) {
+        let since = self.cursor.at.saturating_sub(LOOK_AHEAD * 2).unwrap_or(Timestamp::MIN);
+        let mut behind = self.jobs.left_behind(self.cursor, since);
+        behind.retain(|(job, planned)| !self.open.contains_key(&RunId::of(*job, *planned, Slot::Only)));
+        if behind.is_empty() {
+            return;
+        }
+        let (context, shard) = (self.context.clone(), self.id);
+        self.context.tasks.spawn("look behind the cursor", async move {
+            let mut left = Vec::new();
+            for (job, planned) in behind {
+                match context.store.run(RunId::of(job, planned, Slot::Only)).await {
+                    Ok(None) => left.push((job, planned)),
+                    Ok(Some(_)) => {}
+                    // Whether it ran cannot be known: it must not run twice.
+                    Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
+                }
+            }
+            if let Some(inbox) = context.shards.inbox(shard).filter(|_| !left.is_empty()) {
+                let _ = inbox.send(ShardMessage::LeftBehind(left)).await;
+            }
+        });
+    }
+
+    pub(super) fn claim_left_behind(&mut self, left: Vec<(JobId, Timestamp)>) {
+        let now = self.context.now();
+        for (job, planned) in left {
+            let is_due = self.jobs.get(job).is_some_and(|slot| slot.fires_at(planned));
+            if is_due && !self.open.contains_key(&RunId::of(job, planned, Slot::Only)) {
+                self.claim(job, planned, now);
+            }
+        }
+    }
+
+    fn claim(&mut self, job: JobId, due: Timestamp, now: Timestamp) {
+        let is_service = self.jobs.get(job).is_some_and(|slot| slot.service.is_some());
+        let planned = if is_service { self.service_instant(job, due, now) } else { due };
         let id = RunId::of(job, planned, Slot::Only);
         let passed = Cursor { at: planned, job };
         // A schedule that was changed a moment ago may have a fire behind the cursor: it is claimed without moving it back.
         let cursor = (passed > self.cursor).then_some(passed);
         self.cursor = self.cursor.max(passed);
         let Some(slot) = self.jobs.get(job) else { return };
-        let verdict = due::judge(&slot.schedule, &slot.misfire, planned, now);
+        let verdict = if is_service { Due::Run } else { due::judge(&slot.schedule, &slot.misfire, planned, now) };
         let start_at = slot.start_at(planned);
         let Some(mut open) = self.new_open(id, job, planned, Trigger::Schedule, ManualFacts::default(), now) else {
             return;
         };
         open.start_at = start_at;
         open.cursor = cursor;
+        open.goes = self.service_goes(job);
         match verdict {
             Due::Run => self.enter(open),
             Due::Skip { reason } => {
@@ -116,6 +157,7 @@ impl Shard {
             bound: None,
             decision: None,
             manual,
+            service: slot.service.map(|rule| rule.digest),
             next: None,
             lost: Vec::new(),
         };
@@ -127,6 +169,8 @@ impl Shard {
             stage: Stage::Claiming,
             start_at: planned,
             not_on: Vec::new(),
+            goes: Default::default(),
+            abandoned: false,
             then: None,
             kill: None,
             order_sent: None,
@@ -158,21 +202,20 @@ impl Shard {
 
     pub(super) fn next_commit(&mut self) -> Option<Pin<Box<dyn Future<Output = Committed> + Send>>> {
         let due = self.releasing || self.to_commit.len() >= HELD_WRITES_MAX || self.commit_soon? <= self.context.now();
-        if !due || self.to_commit.is_empty() {
+        if !due || (self.to_commit.is_empty() && self.states.is_settled()) || self.seat.is_none() {
             return None;
         }
-        let count = self.to_commit.len().min(HELD_WRITES_MAX);
+        let (mut guards, mut writes, states) = self.states.next_commit();
+        let count = self.to_commit.len().min(HELD_WRITES_MAX - writes.len());
         let mut runs: Vec<RunId> = self.to_commit.drain(..count).collect();
         // One write a key: it carries what the run has come to.
         runs.sort_unstable();
         runs.dedup();
-        if self.to_commit.is_empty() {
+        if self.to_commit.is_empty() && self.states.is_settled() {
             self.commit_soon = None;
         }
         let seat = self.seat.take()?;
         let mut cursor = *seat.extra();
-        let mut guards = Vec::with_capacity(count);
-        let mut writes = Vec::with_capacity(count);
         let mut removed = HashSet::new();
         // In the order of ids, which is the order of instants: so fences grow with them.
         for (step, id) in (0..).zip(&runs) {
@@ -205,7 +248,11 @@ impl Shard {
             guards.clear();
         }
         metrics::counter!("belfry_shard_commits_total").increment(1);
-        Some(Box::pin(commit(self.context.clone(), seat, cursor, guards, writes, runs, removed)))
+        let committed = commit(self.context.clone(), seat, cursor, guards, writes);
+        Some(Box::pin(async move {
+            let (seat, result) = committed.await;
+            Committed { seat, runs, removed, states, result }
+        }))
     }
 
     pub(super) fn settle(&mut self, committed: Committed) -> Result<(), Left> {
@@ -224,6 +271,7 @@ impl Shard {
                 self.committed(id, version);
             }
         }
+        self.states_committed(committed.states, version);
         Ok(())
     }
 
@@ -308,6 +356,7 @@ impl Shard {
         self.free_place(id);
         self.answer(id);
         self.jobs.run_ended(job, ended_at);
+        self.service_ended(id);
         self.next_of_job(job);
         if !self.homeless.is_empty() {
             self.try_homeless();
@@ -372,9 +421,7 @@ async fn commit(
     cursor: Cursor,
     guards: Vec<Guard>,
     writes: Vec<Write>,
-    runs: Vec<RunId>,
-    removed: HashSet<RunId>,
-) -> Committed {
+) -> (Held<Cursor>, Result<Version, HeldError>) {
     loop {
         let result = match seat.commit(cursor, guards.clone(), writes.clone()).await {
             Err(HeldError::Commit { cause, .. }) if cause.is_transient() => {
@@ -389,7 +436,7 @@ async fn commit(
         if result.is_ok() {
             context.coordinator_health.ok();
         }
-        return Committed { seat, runs, removed, result };
+        return (seat, result);
     }
 }
 

@@ -31,10 +31,13 @@ impl Shard {
                     self.local.changed();
                     self.jobs.remove(id);
                     self.last_nodes.remove(&id);
+                    self.services.remove(&id);
+                    self.forget_state(id);
                     self.judge_claimed_again(id);
                 }
             }
         }
+        self.keep_services();
     }
 
     /// A changed schedule counts from its change, also where the cursor has looked ahead. Nothing was claimed of a job that is new or
@@ -59,7 +62,7 @@ impl Shard {
                 // What had its instant was due, and manual runs have no schedule to be judged by.
                 Some(_) if open.start_at <= now || open.record.trigger != Trigger::Schedule => None,
                 Some(slot) if !slot.enabled => Some("its job was paused before its instant"),
-                Some(slot) if slot.schedule.delay_after_end().is_none() && !slot.fires_at(open.run.planned) => {
+                Some(slot) if slot.fires_by_clock() && !slot.fires_at(open.run.planned) => {
                     Some("its job's schedule was changed before its instant")
                 }
                 Some(_) => None,

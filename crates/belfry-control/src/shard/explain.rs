@@ -5,7 +5,7 @@ use belfry_core::due;
 use belfry_core::id::Slot;
 use belfry_core::job::RunOn;
 use belfry_core::place::{Asked, why_not_selected};
-use belfry_core::{JobId, RunId, Timestamp};
+use belfry_core::{JobId, NodeId, RunId, Timestamp};
 
 use super::{Shard, Stage};
 use crate::error::ControlError;
@@ -47,24 +47,33 @@ impl Shard {
             run: RunId::of(job, at, Slot::Only),
             planned: at,
             select: &document.select,
+            needs: slot.needs(),
             rule: document.placement,
             wanted: None,
             refused_by: &[],
             last: self.last_nodes.get(&job).copied(),
             named_max: NODES_NAMED_MAX,
+            takes_slot: slot.service.is_none(),
         });
+        let disabled = self.context.nodes.with_disabled(job);
+        let name_of = |node: &NodeId| self.context.nodes.name(*node).unwrap_or_else(|| node.to_string());
+        let disabled_on = match slot.run_on {
+            RunOn::One => Vec::new(),
+            RunOn::Each | RunOn::Home => disabled.iter().take(NODES_NAMED_MAX).map(name_of).collect(),
+        };
         let fired_by = match slot.run_on {
             RunOn::One => FiredBy::Owner,
             RunOn::Each => {
                 let fit = self.context.nodes.candidates().into_iter();
                 let fit = fit.filter(|node| why_not_selected(&document.select, node).is_none());
+                let fit = fit.filter(|node| !disabled.contains(&node.id));
                 FiredBy::Each(fit.map(|node| node.name).take(NODES_NAMED_MAX).collect())
             }
             RunOn::Home => {
                 let home = self.context.homes.get(job).and_then(|(home, _)| home.node);
-                FiredBy::Home(home.map(|node| self.context.nodes.name(node).unwrap_or_else(|| node.to_string())))
+                FiredBy::Home(home.as_ref().map(name_of))
             }
         };
-        Ok(Some(Outlook { passed, missed, going, waiting, node, decision, fired_by }))
+        Ok(Some(Outlook { passed, missed, going, waiting, node, decision, fired_by, disabled_on }))
     }
 }

@@ -4,19 +4,25 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use belfry_core::job::RetryWhere;
+use belfry_core::job::{Action, RetryWhere, Select};
+use belfry_core::job_table::JobSlot;
 use belfry_core::overlap::{self, Go};
 use belfry_core::place::{Asked, By, Decision, LastNode, NAMED_IN_RECORDS};
 use belfry_core::run::{Event, Verdict};
-use belfry_core::{JobId, RunId, Timestamp};
+use belfry_core::{JobId, NodeId, RunId, Timestamp};
 use belfry_proto::session::{self, RunKey};
 
+use super::service::Next;
 use super::{Open, Shard, Stage};
 use crate::gateway::Sent;
+use crate::machine;
 use crate::open_run::Bound;
+use crate::scripts;
 
 /// A node that has not said that it took a run is asked again after this.
 const ASK_AGAIN_MS: i64 = 2_000;
+/// A service that waits at its node has no time at which it is not wanted any more.
+const SERVICE_WAITS_MS: u64 = 10 * 365 * 86_400_000;
 
 /// The other runs of a job, seen from one of them.
 struct Crowd {
@@ -173,8 +179,9 @@ impl Shard {
 
     /// The node, booked, and why it; or why none. With it what `retry.where` adds to that.
     fn choose(&self, open: &Open) -> Result<(Option<Bound>, Arc<Decision>, &'static str), String> {
-        let document =
-            self.jobs.get(open.run.job).and_then(|slot| slot.document().ok()).ok_or("its job cannot be read")?;
+        let slot = self.jobs.get(open.run.job).ok_or("its job cannot be read")?;
+        let document = slot.document().map_err(|_| "its job cannot be read")?;
+        let rule_of_placement = document.effective_placement();
         let mut select = document.select;
         let mut wanted = open.record.manual.node;
         // Whoever names a node for a run means all of its attempts.
@@ -191,18 +198,33 @@ impl Shard {
             }
             (Some(_), RetryWhere::Any) | (None, _) => "",
         };
-        let (bound, decision) = self.context.nodes.place(&Asked {
-            job: open.run.job,
-            run: open.run.id,
-            planned: open.run.planned,
-            select: &select,
-            rule: document.placement,
-            wanted,
-            refused_by: &open.not_on,
-            last: self.last_nodes.get(&open.run.job).copied(),
-            named_max: NAMED_IN_RECORDS,
-        });
-        let bound = bound.map(|bound| Bound { attempt: open.record.attempt(), ..bound });
+        let place = |select: &Select, wanted: Option<NodeId>| {
+            self.context.nodes.place(&Asked {
+                job: open.run.job,
+                run: open.run.id,
+                planned: open.run.planned,
+                select,
+                needs: slot.needs(),
+                rule: rule_of_placement,
+                wanted,
+                refused_by: &open.not_on,
+                last: self.last_nodes.get(&open.run.job).copied(),
+                named_max: NAMED_IN_RECORDS,
+                takes_slot: open.record.service.is_none(),
+            })
+        };
+        // Where somebody has moved a service to, if that is possible; it had better run elsewhere than not at all.
+        let moved = match open.goes {
+            Next::Anywhere => None,
+            Next::To(node) => Some(place(&select, Some(node))),
+            Next::AwayFrom(node) => {
+                let mut others = select.clone();
+                others.exclude.push(node.to_string());
+                Some(place(&others, wanted))
+            }
+        };
+        let (bound, decision) = moved.filter(|(bound, _)| bound.is_some()).unwrap_or_else(|| place(&select, wanted));
+        let bound = bound.map(|bound| Bound { attempt: open.record.attempt(), exclusive: slot.exclusive, ..bound });
         Ok((bound, Arc::new(decision), retried))
     }
 
@@ -228,6 +250,8 @@ impl Shard {
             Ok((Some(bound), decision, _)) => {
                 self.homeless.remove(&id);
                 open.stage = Stage::Placing;
+                open.record.service =
+                    open.record.service.and(self.jobs.get(open.run.job).and_then(|slot| Some(slot.service?.digest)));
                 let last = bind(open, bound, decision);
                 self.remember(last);
                 return self.commit_now(id);
@@ -266,7 +290,7 @@ impl Shard {
             let Stage::Homeless(why) = &open.stage else { continue };
             let within = self.jobs.get(open.run.job).map(|slot| slot.misfire.within.get()).unwrap_or_default();
             let until = open.start_at.saturating_add(within).unwrap_or(Timestamp::MAX);
-            if now > until {
+            if now > until && open.record.service.is_none() {
                 let within = belfry_core::units::Span::from(within);
                 let reason = format!("{why}; it waited for {within} after its instant (misfire.within)");
                 match open.record.next {
@@ -331,16 +355,33 @@ impl Shard {
             namespace: open.run.namespace.clone(),
             job: open.run.job_name.clone(),
             revision: slot.revision,
-            document: slot.document.clone(),
+            document: slot.document_with(self.context.config.default_timeout.as_ref()),
             planned_ms: open.run.planned.as_millisecond(),
             start_in_ms: open.start_at.as_millisecond() - self.context.now().as_millisecond(),
-            start_within_ms: slot.misfire.within.get().as_millis() as u64,
+            start_within_ms: match slot.service {
+                None => slot.misfire.within.get().as_millis() as u64,
+                Some(_) => SERVICE_WAITS_MS,
+            },
             env: open.record.manual.env.clone().into_iter().collect(),
             reminder: matches!(open.stage, Stage::Running | Stage::Dispatched { taken: true }),
-            exclusive: slot.exclusive,
+            exclusive: bound.exclusive,
             job_id: open.run.job.to_string(),
             beside: open.record.manual.force,
+            service: slot.service.is_some(),
+            script: self.script_of(open, slot),
+            state: self.states.values(open.run.job).cloned().unwrap_or_default().into_iter().collect(),
+            needs: machine::needs(slot.needs()),
         })
+    }
+
+    /// Of a job that names a stored one: as it is now.
+    fn script_of(&self, open: &Open, slot: &JobSlot) -> Option<session::Script> {
+        // Most jobs have none, and are not read for it.
+        scripts::is_named_in(&slot.document).then_some(())?;
+        match slot.document().ok()?.action {
+            Action::Script(script) => self.context.scripts.for_agent(&open.run.namespace, &script.name?),
+            _ => None,
+        }
     }
 
     /// Orders that could not be sent or were not answered, and kills that have not worked yet, are sent again.

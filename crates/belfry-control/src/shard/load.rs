@@ -28,6 +28,7 @@ impl Shard {
         self.found = Found { attempts: found.attempts, ..Found::default() };
         tracing::debug!(shard = %self.id, term = %self.term, open = ids.len(), ended = ended.len(), "taken over");
         for entry in entries {
+            self.states.read(&entry);
             let Some(id) = run_of(&entry) else { continue };
             let record = match OpenRecord::decode(&entry.value) {
                 Ok(record) => record,
@@ -65,6 +66,8 @@ impl Shard {
                 stage: stage.clone(),
                 start_at,
                 not_on: Vec::new(),
+                goes: Default::default(),
+                abandoned: false,
                 then: None,
                 kill: None,
                 order_sent: None,
@@ -94,11 +97,15 @@ impl Shard {
             }
         }
         for job in self.jobs.after_jobs() {
-            if !self.by_job.contains_key(&job) {
-                self.jobs.count_after_from(job, last_ends.get(&job).copied());
+            let open: Vec<RunId> = self.by_job.get(&job).cloned().unwrap_or_default();
+            if !open.iter().any(|run| self.has_not_ended(*run)) {
+                // One that was open when the shard was taken may have its end already, which the store was not told yet.
+                let ends = open.iter().filter_map(|run| self.open.get(run)?.run.ended_at);
+                self.jobs.count_after_from(job, last_ends.get(&job).copied().into_iter().chain(ends).max());
             }
         }
         self.loaded = true;
+        self.keep_services();
         tracing::debug!(shard = %self.id, term = %self.term, open = self.open.len(), jobs = self.jobs.len(), "loaded");
         // What is open may be newer than what the store has.
         let placed: Vec<(JobId, LastNode)> = self.open.values().filter_map(last_node).collect();

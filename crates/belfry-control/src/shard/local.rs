@@ -19,6 +19,8 @@ const BYTES_PER_MESSAGE: usize = 512 * 1024;
 pub(super) struct Local {
     /// What each node was told in its present session.
     told: HashMap<NodeId, Told>,
+    /// Tokens of nodes that want a whole list.
+    asked: HashMap<NodeId, u64>,
     /// Something changed that may concern a node.
     dirty: bool,
 }
@@ -34,6 +36,12 @@ type Copy = (u64, u64);
 impl Local {
     pub(super) fn changed(&mut self) {
         self.dirty = true;
+    }
+
+    /// The latest token is enough: whoever asked before is answered by the same list, or asks again.
+    pub(super) fn asked(&mut self, node: NodeId, token: u64) {
+        self.asked.insert(node, token);
+        self.arrived(node);
     }
 
     /// It may have missed what was sent before.
@@ -85,14 +93,24 @@ impl Shard {
         let gone = known.keys().filter(|job| !wanted.contains_key(job)).map(JobId::to_string);
         let remove = gone.filter(|job| !release.iter().any(|release| release.job == *job)).collect();
         let only = if whole { wanted.keys().map(JobId::to_string).chain(leaving).collect() } else { Vec::new() };
-        let last =
-            LocalJobs { shard: self.id.0.into(), term: self.term.0, put: Vec::new(), remove, whole, only, release };
+        let answers = self.local.asked.get(&node.id).copied().unwrap_or(0);
+        let last = LocalJobs {
+            shard: self.id.0.into(),
+            term: self.term.0,
+            put: Vec::new(),
+            remove,
+            whole,
+            only,
+            release,
+            answers,
+        };
         for message in messages(put, last) {
             if self.context.sessions.order(node.id, node.incarnation, message.into()) != Sent::Yes {
                 self.local.told.remove(&node.id);
                 return false;
             }
         }
+        self.local.asked.remove(&node.id);
         self.local.told.insert(node.id, Told { incarnation: node.incarnation, jobs: wanted });
         true
     }
@@ -108,7 +126,7 @@ impl Shard {
         Some(LocalJob {
             id: job.to_string(),
             revision: slot.revision,
-            document: slot.document.clone(),
+            document: slot.document_with(self.context.config.default_timeout.as_ref()),
             created_at_ms: slot.created_at.as_millisecond(),
             counts_from_ms: slot.counts_from().as_millisecond(),
             home_term,

@@ -3,7 +3,7 @@
 //!
 //! The files follow a run's life: `load` (what was open when the shard was taken), `claim` (due fires, commits), `go` (overlap,
 //! placement, dispatch), `local` (what nodes fire by themselves), `report` (what agents say), `retry` (between two attempts), `ask` (what people want), `explain` (what people
-//! wonder), `edit` (changed jobs).
+//! wonder), `edit` (changed jobs), `service` (what always runs), `state` (what jobs keep from run to run).
 
 mod ask;
 mod claim;
@@ -14,6 +14,8 @@ mod load;
 mod local;
 mod report;
 mod retry;
+mod service;
+mod state;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -25,6 +27,7 @@ use belfry_core::cursor::Cursor;
 use belfry_core::job_table::{Firer, JobTable};
 use belfry_core::place::LastNode;
 use belfry_core::run::{Ended, Event, Run, Verdict};
+use belfry_core::state::{Saves, Values};
 use belfry_core::{Incarnation, JobId, NodeId, RunId, ShardId, Term, Timestamp, Version};
 use belfry_store::{JobChange, RawJob};
 use tokio::sync::{mpsc, oneshot};
@@ -32,7 +35,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::context::Context;
 use crate::error::ControlError;
 use crate::open_run::OpenRecord;
-use crate::view::{KillAnswer, ManualRun, Outlook, ShardView};
+use crate::view::{KillAnswer, ManualRun, Outlook, SavedView, ShardView};
 
 pub(crate) use claim::Committed;
 pub(crate) use retry::Found;
@@ -54,28 +57,48 @@ pub enum ShardMessage {
         jobs: Vec<RawJob>,
         last_ends: HashMap<JobId, Timestamp>,
         last_nodes: HashMap<JobId, LastNode>,
+        /// From the store itself: a job that is not among them is gone. A snapshot may be older than a job.
+        all: bool,
     },
+    /// Fires that a former owner may have left, and that nobody has recorded.
+    LeftBehind(Vec<(JobId, Timestamp)>),
     Changed(Vec<JobChange>, oneshot::Sender<()>),
     RunNow(Box<ManualRun>, oneshot::Sender<Result<Run, ControlError>>),
     KillRun(RunId, String, oneshot::Sender<Result<KillAnswer, ControlError>>),
     KillJob(JobId, String, oneshot::Sender<Result<Vec<RunId>, ControlError>>),
+    /// Where to, if somebody says so; and who says it.
+    MoveService(JobId, Option<NodeId>, String, oneshot::Sender<Result<RunId, ControlError>>),
     /// What the owner knows of a job at an instant. None: it does not have the job.
     Explain(JobId, Timestamp, oneshot::Sender<Result<Option<Outlook>, ControlError>>),
+    /// What a job keeps from run to run.
+    ShowState(JobId, oneshot::Sender<Result<SavedView, ControlError>>),
+    /// All of it, set by hand, if it is at this version.
+    SetState(JobId, Values, Option<Version>, oneshot::Sender<Result<SavedView, ControlError>>),
     NodeArrived(Arc<NodeReport>),
     NodeLost(NodeId, Incarnation),
     /// Something about the nodes changed that may let a waiting run go.
     NodesChanged,
+    /// The node wants to hear its own jobs of this shard as a whole list, with this token.
+    AsksJobs(NodeId, u64),
     /// Jobs have other homes.
     HomesChanged,
     Taken {
         run: RunId,
         attempt: u32,
+        from: (NodeId, Incarnation),
         refused: Option<String>,
     },
     Happened {
         run: RunId,
         from: NodeId,
         event: Event,
+    },
+    /// A run that goes wrote this of its job's state.
+    Saves {
+        run: RunId,
+        attempt: u32,
+        from: NodeId,
+        saves: Saves,
     },
     /// The store has the end of these runs.
     Recorded(Vec<RunId>),
@@ -143,6 +166,10 @@ pub(crate) struct Open {
     stage: Stage,
     start_at: Timestamp,
     not_on: Vec<(NodeId, Incarnation)>,
+    /// Of a service that somebody has moved.
+    goes: service::Next,
+    /// Its node ended it, or did not start it, for reasons of its own.
+    abandoned: bool,
     /// Decided while a commit was on its way; done when it is answered.
     then: Option<(Verdict, String)>,
     /// By whom it is being killed; its node is told until it ends.
@@ -191,6 +218,8 @@ pub struct Shard {
     taken_by: Version,
     early: HashMap<(RunId, u32), (NodeId, Ended)>,
     local: local::Local,
+    services: service::Services,
+    states: state::States,
     /// It was said that no more runs may be open.
     was_full: bool,
     releasing: bool,
@@ -226,6 +255,8 @@ impl Shard {
             taken_by: seat_version,
             early: HashMap::new(),
             local: local::Local::default(),
+            services: service::Services::default(),
+            states: state::States::default(),
             was_full: false,
             releasing: false,
             deposed: false,
@@ -266,7 +297,7 @@ impl Shard {
             }
             self.look();
             if commit.is_none() {
-                if self.releasing && self.to_commit.is_empty() {
+                if self.releasing && self.to_commit.is_empty() && self.states.is_settled() {
                     return self.release().await;
                 }
                 commit = self.next_commit();
@@ -276,7 +307,16 @@ impl Shard {
 
     fn hear(&mut self, message: ShardMessage) {
         match message {
-            ShardMessage::Load { jobs, last_ends, last_nodes } => self.load(jobs, &last_ends, last_nodes),
+            ShardMessage::Load { jobs, last_ends, last_nodes, all } => {
+                if all {
+                    self.forget_states_except(&jobs.iter().map(|job| job.id).collect());
+                }
+                self.load(jobs, &last_ends, last_nodes);
+                if all {
+                    self.look_behind_cursor();
+                }
+            }
+            ShardMessage::LeftBehind(left) => self.claim_left_behind(left),
             ShardMessage::Changed(changes, done) => {
                 self.edit(changes);
                 let _ = done.send(());
@@ -288,9 +328,16 @@ impl Shard {
             ShardMessage::KillJob(job, by, reply) => {
                 let _ = reply.send(Ok(self.kill_job(job, &by)));
             }
+            ShardMessage::MoveService(job, to, by, reply) => {
+                let _ = reply.send(self.move_service(job, to, &by));
+            }
             ShardMessage::Explain(job, at, reply) => {
                 let _ = reply.send(self.explain(job, at));
             }
+            ShardMessage::ShowState(job, reply) => {
+                let _ = reply.send(self.show_state(job));
+            }
+            ShardMessage::SetState(job, values, expected, reply) => self.set_state(job, values, expected, reply),
             // Both are looked at when the jobs are here.
             ShardMessage::NodeArrived(_) | ShardMessage::NodeLost(..) if !self.loaded => {}
             ShardMessage::NodeArrived(report) => {
@@ -298,16 +345,19 @@ impl Shard {
                 self.node_arrived(&report);
             }
             ShardMessage::NodeLost(node, incarnation) => self.node_lost(node, incarnation),
+            ShardMessage::AsksJobs(node, token) => self.local.asked(node, token),
             ShardMessage::NodesChanged => {
                 self.local.changed();
+                self.keep_services();
                 self.try_homeless();
             }
             ShardMessage::HomesChanged => self.local.changed(),
-            ShardMessage::Taken { run, attempt, refused } => self.taken(run, attempt, refused),
+            ShardMessage::Taken { run, attempt, from, refused } => self.taken(run, attempt, from, refused),
             ShardMessage::Happened { run, from, event: Event::Ended(ended) } if !self.loaded => {
                 self.early.insert((run, ended.attempt), (from, ended));
             }
             ShardMessage::Happened { run, from, event } => self.happened(run, from, event),
+            ShardMessage::Saves { run, attempt, from, saves } => self.save(run, attempt, from, &saves),
             ShardMessage::Recorded(runs) => self.recorded(&runs),
             ShardMessage::WaitRecorded(runs) => self.wait_recorded(&runs),
             ShardMessage::Found(found) => self.found(*found),

@@ -4,13 +4,17 @@ use belfry_core::run::{Ended, Event, RunState};
 use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
 use belfry_proto::session::{self, RunKey, Stored};
 
+use crate::open_run::Bound;
+
 use super::{Found, LOOK_INTO_STORE_EVERY, NodeReport, Shard, ShardMessage, Stage, retry};
 
 impl Shard {
-    /// A refusal is remembered by the agent for ever, so the run may go elsewhere.
-    pub(super) fn taken(&mut self, id: RunId, attempt: u32, refused: Option<String>) {
+    /// A refusal is remembered by the agent for ever, so the run may go elsewhere. It is said as often as the order was sent: the second one
+    /// may come when the run is another node's.
+    pub(super) fn taken(&mut self, id: RunId, attempt: u32, from: (NodeId, Incarnation), refused: Option<String>) {
         let Some(open) = self.open.get_mut(&id) else { return };
-        let Some(bound) = open.record.bound.clone().filter(|bound| bound.attempt == attempt) else { return };
+        let is_asked = |bound: &Bound| bound.attempt == attempt && (bound.node, bound.incarnation) == from;
+        let Some(bound) = open.record.bound.clone().filter(is_asked) else { return };
         if !matches!(open.stage, Stage::Dispatched { .. }) {
             return;
         }
@@ -28,6 +32,18 @@ impl Shard {
     }
 
     pub(super) fn happened(&mut self, id: RunId, from: NodeId, event: Event) {
+        let bound = self.open.get(&id).and_then(|open| open.record.bound.as_ref());
+        if bound.is_some_and(|bound| bound.node != from && event.attempt() == Some(bound.attempt)) {
+            tracing::warn!(run = %id, node = %from, "a node tells of an attempt that another one has; it is ignored");
+            return;
+        }
+        let event = match event {
+            Event::Ended(ended) => match self.end_after_saving(id, from, ended) {
+                Some(ended) => Event::Ended(ended),
+                None => return,
+            },
+            event => event,
+        };
         let Some(open) = self.open.get_mut(&id) else { return };
         let going = open.record.bound.as_ref().map(|bound| bound.attempt);
         match (event, &open.stage) {
@@ -40,6 +56,11 @@ impl Shard {
                 self.ended_again(id, from, ended);
             }
             (Event::Ended(ended), _) => self.late_result(id, from, ended),
+            (event @ Event::Overdue { .. }, Stage::Running) if open.run.on(event.clone()).is_ok() => {
+                self.context.recorder.run(open.run.clone());
+                self.publish(id);
+            }
+            (Event::Overdue { .. }, _) => {}
             (event, Stage::Dispatched { .. }) if open.run.on(event.clone()).is_ok() => {
                 open.stage = Stage::Running;
                 self.context.recorder.run(open.run.clone());
@@ -53,7 +74,8 @@ impl Shard {
     fn ended_again(&mut self, id: RunId, from: NodeId, ended: Ended) {
         let Some(open) = self.open.get_mut(&id) else { return };
         let is_old = open.run.state == RunState::Waiting && !open.is_given_up(ended.attempt);
-        if ended.attempt < open.run.attempt || is_old {
+        let is_decided = open.run.state.is_ended();
+        if ended.attempt < open.run.attempt || is_old || (ended.is_attempt_not_made() && !is_decided) {
             return self.late_result(id, from, ended);
         }
         let attempt = ended.attempt;
@@ -86,6 +108,8 @@ impl Shard {
                 }
                 // Also if it has it: the order tells the agent who owns the run now, and that one is told how it goes on.
                 self.send_order(id);
+            } else if report.incarnation < bound.incarnation {
+                // A session that is not known yet to have ended tells nothing of what a later incarnation does.
             } else if report.finished.contains(&key) {
                 // It may have told a server that knows nothing of the run.
                 if let Some(reminder) = self.order(id) {
@@ -93,7 +117,7 @@ impl Shard {
                 }
             } else {
                 if belfry_core::planted::is("order_not_bound_to_incarnation") {
-                    open.record.bound = Some(crate::open_run::Bound { incarnation: report.incarnation, ..bound });
+                    open.record.bound = Some(Bound { incarnation: report.incarnation, ..bound });
                     self.send_order(id);
                     continue;
                 }

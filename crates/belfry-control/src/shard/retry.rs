@@ -24,6 +24,9 @@ use crate::open_run::Next;
 /// not wait for a store that is away.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Of work that its node was not told to end when contact is lost.
+const MAY_GO_ON: &str = "it was ordered before its job had `retry.on: lost`, and may go on there";
+
 /// What the store knows of runs that the shard takes for going.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -44,11 +47,12 @@ impl Shard {
             let why = last.reason.clone().unwrap_or_default();
             self.context.recorder.attempt(last);
             self.give_up(id, &why);
-        } else if let Some(open) = self.open.get_mut(&id)
-            && open.run.on(Event::Ended(ended)).is_ok()
-        {
-            open.stage = Stage::Recording;
-            self.ended(id);
+        } else if let Some(open) = self.open.get_mut(&id) {
+            open.abandoned = ended.abandoned;
+            if open.run.on(Event::Ended(ended)).is_ok() {
+                open.stage = Stage::Recording;
+                self.ended(id);
+            }
         }
     }
 
@@ -209,7 +213,8 @@ impl Shard {
             let Some(open) = self.open.get_mut(&attempt.run).filter(is_current) else { continue };
             let Some(ended) = attempt.to_ended() else { continue };
             if open.is_thought_going() {
-                self.attempt_ended(attempt.run, ended);
+                let from = attempt.node.or(open.run.node);
+                from.into_iter().for_each(|from| self.happened(attempt.run, from, Event::Ended(ended.clone())));
             } else if open.stage == Stage::LastLook && open.run.on(Event::Ended(ended)).is_ok() {
                 open.stage = Stage::Recording;
                 self.ended(attempt.run);
@@ -225,9 +230,11 @@ impl Shard {
                 }
                 _ => continue,
             };
+            let is_over = open.record.bound.as_ref().is_none_or(|bound| bound.exclusive);
             let last = Attempt::lost(&open.run, self.context.now(), why.clone());
             match self.delay_after(id, &last) {
-                Some(delay) => self.plan(id, last, delay),
+                Some(delay) if is_over => self.plan(id, last, delay),
+                Some(_) => self.decide(id, Verdict::Lost, format!("{why}; {MAY_GO_ON}")),
                 None => self.decide(id, Verdict::Lost, why),
             }
         }

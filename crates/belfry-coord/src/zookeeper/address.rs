@@ -12,6 +12,8 @@ pub(super) struct Address {
     /// `h1:2181,h2:2181`.
     pub(super) hosts: String,
     pub(super) chroot: String,
+    /// Whether the URL names it; else it is our default, and others know nothing of it.
+    pub(super) chroot_is_named: bool,
     pub(super) login: Option<Login>,
 }
 
@@ -30,7 +32,12 @@ impl Address {
         if url.login.as_ref().is_some_and(|login| login.user.contains(':')) {
             return Err("has a user with a colon".into());
         }
-        Ok(Self { hosts: url.hosts.join(","), chroot: chroot(&url.path)?, login: url.login })
+        Ok(Self {
+            hosts: url.hosts.join(","),
+            chroot: chroot(&url.path)?,
+            chroot_is_named: !url.path.is_empty(),
+            login: url.login,
+        })
     }
 
     /// As the scheme `digest` of ZooKeeper wants it.

@@ -1,19 +1,19 @@
-//! A session with the ensemble that is alive when it is asked for: makes the first one, waits a moment for a lost connection,
-//! and replaces a session that ended. Reads may be asked again; nothing that writes keys is sent from here.
+//! A client of a living session, rooted where our nodes are, for whoever asks. Reads may be asked again; nothing that writes keys is sent
+//! from here.
 //!
-//! No node is bound to a session, so that its end costs nothing but a new one.
+//! No key is bound to a session, so that its end costs nothing but a new one. `old_lock`, whose node is, has a session of its own.
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::{Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
 use tokio::time::timeout;
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, MultiWriteError, Permission, SessionState};
+use zookeeper_client::{Acls, Client, Connector, CreateMode, CreateOptions, Error, MultiWriteError, Permission};
 
 use super::address::Address;
 use super::names::Folder;
+use super::session::Sessions;
 use crate::CoordError;
 
 /// How long an answer may take, a new session included. Requests on a broken connection would wait for ever.
@@ -21,22 +21,25 @@ pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 /// A member that says nothing for so long is left for the next one.
 const MEMBER_SILENT_AFTER: Duration = Duration::from_millis(1600);
-/// The library waits longer and longer between its attempts to come back; a new session tries at once.
-const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
 const READ_TRIES_MAX: u32 = 5;
 /// Between two attempts, where an error came back at once.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 pub(super) struct Link {
-    address: Address,
-    current: Mutex<Option<Client>>,
+    address: Arc<Address>,
+    sessions: Sessions,
     /// Folders that exist. They are never removed.
-    folders: StdMutex<HashSet<Folder>>,
+    folders: Mutex<HashSet<Folder>>,
 }
 
 impl Link {
     pub(super) fn new(address: Address) -> Self {
-        Self { address, current: Mutex::default(), folders: StdMutex::default() }
+        let address = Arc::new(address);
+        let sessions = Sessions::keep({
+            let address = address.clone();
+            move || arrive(address.clone())
+        });
+        Self { address, sessions, folders: Mutex::default() }
     }
 
     pub(super) fn address(&self) -> &Address {
@@ -49,9 +52,10 @@ impl Link {
 
     /// A client of a living session, rooted where our nodes are.
     pub(super) async fn client(&self) -> Result<Client, CoordError> {
-        let within = timeout(ANSWER_WITHIN, self.living()).await;
-        within
-            .unwrap_or_else(|_| Err(CoordError::Away(format!("no member of ZooKeeper serves: {}", self.address.hosts))))
+        timeout(ANSWER_WITHIN, self.sessions.living()).await.unwrap_or_else(|_| {
+            let why = self.sessions.missing().map(|why| format!(" ({why})")).unwrap_or_default();
+            Err(CoordError::Away(format!("no member of ZooKeeper serves: {}{why}", self.address.hosts)))
+        })
     }
 
     /// Asks until there is an answer.
@@ -77,16 +81,14 @@ impl Link {
     pub(super) async fn lost(&self, client: &Client, error: &Error) {
         // Sessions that ended say so by their state. These two do not: the library is stuck or broken in itself.
         if matches!(error, Error::Timeout | Error::UnexpectedError(_)) {
-            self.discard(client).await;
+            self.sessions.give_up(client);
         }
         tokio::time::sleep(TRY_AGAIN_AFTER).await;
     }
 
-    pub(super) async fn discard(&self, client: &Client) {
-        let mut current = self.current.lock().await;
-        if current.as_ref().is_some_and(|current| current.session_id() == client.session_id()) {
-            *current = None;
-        }
+    /// It did not answer in time.
+    pub(super) fn give_up(&self, client: &Client) {
+        self.sessions.give_up(client);
     }
 
     /// Made with their count of removals in one step, and once for all.
@@ -115,77 +117,77 @@ impl Link {
     }
 
     pub(super) fn new_node(&self) -> CreateOptions<'static> {
-        let acls = if self.address.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() };
-        CreateMode::Persistent.with_acls(acls)
+        new_node(&self.address, CreateMode::Persistent)
     }
 
     /// For an error after which the request is known not to have happened.
     pub(super) fn explain(&self, error: Error) -> CoordError {
-        let chroot = self.chroot();
-        match error {
-            error if is_lost(&error) => CoordError::Away(format!("ZooKeeper: {error}")),
-            Error::QuotaExceeded => CoordError::Full(format!("the quota of ZooKeeper for {chroot} is used up")),
-            Error::NoAuth | Error::AuthFailed | Error::InvalidAcl => CoordError::Broken(format!(
-                "ZooKeeper does not allow this user to use {chroot}; the URL must name the user and password that made it"
-            )),
-            Error::NoNode => {
-                CoordError::Broken(format!("{chroot} was removed from ZooKeeper; start again, or restore it"))
-            }
-            error => CoordError::Broken(format!("ZooKeeper, under {chroot}: {error}")),
-        }
-    }
-
-    async fn living(&self) -> Result<Client, CoordError> {
-        let mut current = self.current.lock().await;
-        if let Some(client) = &*current
-            && comes_back(client).await
-        {
-            return Ok(client.clone());
-        }
-        *current = None;
-        let client = self.connect().await.map_err(|error| self.explain(error))?;
-        self.refuse_open_chroot(&client).await?;
-        *current = Some(client.clone());
-        Ok(client)
-    }
-
-    async fn connect(&self) -> Result<Client, Error> {
-        let mut connector =
-            Client::connector().with_session_timeout(SESSION_TIMEOUT).with_connection_timeout(MEMBER_SILENT_AFTER);
-        if let Some(digest) = self.address.digest() {
-            connector = connector.with_auth("digest", digest.as_bytes());
-        }
-        let client = connector.connect(&self.address.hosts).await?;
-        // Looked for first: where it exists already, its parent may not be ours to make nodes in.
-        if client.check_stat(self.chroot()).await?.is_none() {
-            client.mkdir(self.chroot(), &self.new_node()).await?;
-        }
-        let client = client.chroot(self.chroot()).map_err(|_| Error::BadArguments(&"not a path of ZooKeeper"))?;
-        // So that this session reads nothing older than what the last one did.
-        barrier(&client).await?;
-        Ok(client)
-    }
-
-    /// With a password, others must not be able to make nodes that we would take for keys.
-    async fn refuse_open_chroot(&self, client: &Client) -> Result<(), CoordError> {
-        if self.address.login.is_none() {
-            return Ok(());
-        }
-        let (acls, _) = client.get_acl("/").await.map_err(|error| self.explain(error))?;
-        let harmful = Permission::CREATE | Permission::DELETE | Permission::ADMIN;
-        if acls.iter().any(|acl| acl.scheme() == "world" && acl.permission() & harmful != Permission::NONE) {
-            let chroot = self.chroot();
-            return Err(CoordError::Broken(format!(
-                "everybody may make nodes in {chroot} of ZooKeeper, though the URL has a password; \
-                 restrict it (setAcl {chroot} auth::cdrwa) or name another path"
-            )));
-        }
-        Ok(())
+        explain(&self.address, error)
     }
 
     fn folders(&self) -> MutexGuard<'_, HashSet<Folder>> {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// One round through the members for a new session.
+async fn arrive(address: Arc<Address>) -> Result<Client, CoordError> {
+    let explain = |error| explain(&address, error);
+    let client =
+        connector(&address, SESSION_TIMEOUT).with_fail_eagerly().connect(&address.hosts).await.map_err(explain)?;
+    // Looked for first: where it exists already, its parent may not be ours to make nodes in.
+    if client.check_stat(&address.chroot).await.map_err(explain)?.is_none() {
+        client.mkdir(&address.chroot, &new_node(&address, CreateMode::Persistent)).await.map_err(explain)?;
+    }
+    let client =
+        client.chroot(address.chroot.as_str()).map_err(|_| explain(Error::BadArguments(&"not a path of ZooKeeper")))?;
+    // So that this session reads nothing older than what the last one did.
+    barrier(&client).await.map_err(explain)?;
+    refuse_open_chroot(&address, &client).await?;
+    Ok(client)
+}
+
+/// With a password, others must not be able to make nodes that we would take for keys.
+async fn refuse_open_chroot(address: &Address, client: &Client) -> Result<(), CoordError> {
+    if address.login.is_none() {
+        return Ok(());
+    }
+    let (acls, _) = client.get_acl("/").await.map_err(|error| explain(address, error))?;
+    let harmful = Permission::CREATE | Permission::DELETE | Permission::ADMIN;
+    if acls.iter().any(|acl| acl.scheme() == "world" && acl.permission() & harmful != Permission::NONE) {
+        let chroot = &address.chroot;
+        return Err(CoordError::Broken(format!(
+            "everybody may make nodes in {chroot} of ZooKeeper, though the URL has a password; \
+             restrict it (setAcl {chroot} auth::cdrwa) or name another path"
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn connector(address: &Address, session_timeout: Duration) -> Connector {
+    let connector =
+        Client::connector().with_session_timeout(session_timeout).with_connection_timeout(MEMBER_SILENT_AFTER);
+    match address.digest() {
+        Some(digest) => connector.with_auth("digest", digest.as_bytes()),
+        None => connector,
+    }
+}
+
+fn explain(address: &Address, error: Error) -> CoordError {
+    let chroot = &address.chroot;
+    match error {
+        error if is_lost(&error) => CoordError::Away(format!("ZooKeeper: {error}")),
+        Error::QuotaExceeded => CoordError::Full(format!("the quota of ZooKeeper for {chroot} is used up")),
+        Error::NoAuth | Error::AuthFailed | Error::InvalidAcl => CoordError::Broken(format!(
+            "ZooKeeper does not allow this user to use {chroot}; the URL must name the user and password that made it"
+        )),
+        Error::NoNode => CoordError::Broken(format!("{chroot} was removed from ZooKeeper; start again, or restore it")),
+        error => CoordError::Broken(format!("ZooKeeper, under {chroot}: {error}")),
+    }
+}
+
+pub(super) fn new_node(address: &Address, mode: CreateMode) -> CreateOptions<'static> {
+    mode.with_acls(if address.login.is_some() { Acls::creator_all() } else { Acls::anyone_all() })
 }
 
 /// Waits no longer than [`ANSWER_WITHIN`].
@@ -218,19 +220,4 @@ pub(super) fn is_lost(error: &Error) -> bool {
         // The library may name more; what it does not know is no reason to ask for ever.
         _ => false,
     }
-}
-
-/// False when the session has ended, or its connection stays away for too long.
-async fn comes_back(client: &Client) -> bool {
-    let mut states = client.state_watcher();
-    let connected = async {
-        loop {
-            match client.state() {
-                SessionState::SyncConnected => return true,
-                SessionState::Disconnected | SessionState::ConnectedReadOnly => drop(states.changed().await),
-                SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => return false,
-            }
-        }
-    };
-    timeout(RECONNECT_WITHIN, connected).await.unwrap_or(false)
 }

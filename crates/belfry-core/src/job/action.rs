@@ -20,6 +20,8 @@ pub enum Action {
 }
 
 impl Action {
+    pub const KINDS: [&'static str; 7] = ["shell", "exec", "script", "http", "grpc", "handler", "service"];
+
     pub fn kind(&self) -> &'static str {
         match self {
             Action::Shell(_) => "shell",

@@ -336,7 +336,8 @@ pub struct RunAs {
     pub umask: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Memory, cpus and processes are those of the whole tree, the others of each of its processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -429,9 +430,10 @@ pub struct Retention {
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
     pub url: String,
-    #[serde(default)]
+    /// Ends of runs; none: `webhook::ON_DEFAULT`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub format: WebhookFormat,
 }
 

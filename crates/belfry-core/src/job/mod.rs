@@ -8,7 +8,7 @@ mod validate;
 pub use action::{Action, Exec, Grpc, Handler, Http, HttpExpect, Script, Service, Shell};
 pub use document::*;
 pub use refusal::Refusal;
-pub use validate::{check_env, check_name};
+pub use validate::{SCRIPT_BYTES_MAX, check_env, check_name, check_script_body};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,11 @@ impl JobDocument {
             seed: self.seed(),
             anchor: created_at,
         }
+    }
+
+    /// Whether the cluster's timeout holds for it: it has none of its own, and its runs are to end.
+    pub fn takes_default_timeout(&self) -> bool {
+        self.timeout.is_none() && !matches!(self.action, Action::Service(_))
     }
 
     /// Whether a change from `self` to `next` moves fires, so that the schedule counts from the change.

@@ -4,9 +4,12 @@
 use jiff::Timestamp;
 
 use super::{
-    Action, Backoff, JobDocument, Needs, Placement, Refusal, RunAs, RunOn, Timeout, TimeoutAction, WhenCutOff,
+    Action, Backoff, JobDocument, Limits, Misfire, Needs, Overlap, Placement, Refusal, RunAs, RunOn, Script, Service,
+    Signature, Timeout, Webhook, WhenCutOff,
 };
+use crate::run::RunState;
 use crate::units::{Size, Span};
+use crate::webhook::receiver_of;
 
 const NAME_BYTES_MAX: usize = 128;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
@@ -21,6 +24,13 @@ const OUTPUT_KEEP_MAX: Size = Size::from_bytes(64 << 20);
 const JITTER_MAX: Span = Span::from_secs(86_400);
 const MISFIRE_LIMIT_MAX: u32 = 1000;
 const ATTEMPTS_MAX: u32 = 100;
+const MEMORY_LIMIT_MIN: Size = Size::from_bytes(4 << 20);
+const CPUS_LIMIT_MIN: f64 = 0.01;
+const CPUS_LIMIT_MAX: f64 = 4096.0;
+const OPEN_FILES_LIMIT_MIN: u64 = 8;
+/// Less would let a program that ends at once keep the cluster busy.
+const RESTART_DELAY_MIN: Span = Span::from_millis(100);
+const URL_BYTES_MAX: usize = 2048;
 
 impl JobDocument {
     /// Reads a document and names the field when it cannot; the rules are checked by [`JobDocument::validate`].
@@ -58,6 +68,15 @@ impl JobDocument {
         self.check_schedule(now)?;
         check_action(&self.action)?;
         self.run_as.check()?;
+        if let Some(limits) = &self.limits {
+            limits.check()?;
+        }
+        if let Some(needs) = &self.needs {
+            needs.check()?;
+        }
+        if let Some(signature) = &self.signature {
+            signature.check(&self.action)?;
+        }
         if let Some(timeout) = &self.timeout {
             timeout.check()?;
         }
@@ -65,6 +84,12 @@ impl JobDocument {
         self.check_retention()?;
         self.check_retry()?;
         self.check_run_on()?;
+        if let Action::Service(service) = &self.action {
+            self.check_service(service)?;
+        }
+        if let Some(webhook) = &self.webhook {
+            webhook.check()?;
+        }
         if let Placement::Sticky(holds) = self.placement
             && holds.is_zero()
         {
@@ -186,6 +211,12 @@ impl JobDocument {
         if self.retry.as_ref().is_some_and(|retry| retry.attempts > 1) {
             return Err(Refusal::not_supported_yet("retry", &format!("more than one attempt with `run_on: {word}`")));
         }
+        if let Action::Script(Script { name: Some(name), .. }) = &self.action {
+            let message = format!(
+                "`{name}` would have to be asked of a server, and `run_on: {word}` goes on without one; write its body into the job"
+            );
+            return Err(Refusal::new("action.script.name", message));
+        }
         match (self.run_on, self.placement) {
             (RunOn::One | RunOn::Each, Placement::Weighted) => Ok(()),
             (RunOn::Home, Placement::Weighted | Placement::Least | Placement::Sticky(_)) => Ok(()),
@@ -204,20 +235,40 @@ impl JobDocument {
         }
     }
 
+    /// A service always runs, so whatever says when, how often or how long something runs contradicts it.
+    fn check_service(&self, service: &Service) -> Result<(), Refusal> {
+        let pointless = [
+            (
+                "schedule",
+                !self.schedule.is_empty(),
+                "a service always runs; leave the schedule out, and pause the job to stop it",
+            ),
+            ("jitter", self.jitter.is_some(), "a service has no instants to spread; leave it out"),
+            ("window", self.window.is_some(), "a service always runs; leave it out, and pause the job to stop it"),
+            ("misfire", self.misfire != Misfire::default(), "a service has no fires to miss; leave it out"),
+            ("overlap", self.overlap != Overlap::default(), "there is never more than one of a service; leave it out"),
+            (
+                "retry",
+                self.retry.is_some(),
+                "a service is always started again; leave it out, see action.service.restart_delay",
+            ),
+            ("timeout", self.timeout.is_some(), "a service runs as long as it likes; leave it out"),
+            ("run_on", self.run_on != RunOn::One, "a service runs on one node of the cluster; leave it out"),
+        ];
+        if let Some((field, _, why)) = pointless.into_iter().find(|(_, is_there, _)| *is_there) {
+            return Err(Refusal::new(field, why));
+        }
+        match service.restart_delay.filter(|delay| *delay < RESTART_DELAY_MIN) {
+            Some(delay) => {
+                let message = format!("`{delay}` is too short; {RESTART_DELAY_MIN} or more is accepted");
+                Err(Refusal::new("action.service.restart_delay", message))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn refuse_what_is_to_come(&self) -> Result<(), Refusal> {
         let later = Refusal::not_supported_yet;
-        if let Some(Needs { .. }) = self.needs {
-            return Err(later("needs", "placement by resources"));
-        }
-        if self.limits.is_some() {
-            return Err(later("limits", "limiting resources"));
-        }
-        if self.signature.is_some() {
-            return Err(later("signature", "checking signatures"));
-        }
-        if self.webhook.is_some() {
-            return Err(later("webhook", "posting to a webhook"));
-        }
         if !self.notify.is_empty() {
             return Err(later("notify", "telling channels"));
         }
@@ -248,31 +299,70 @@ pub fn check_name(field: &str, name: &str) -> Result<(), Refusal> {
 fn check_action(action: &Action) -> Result<(), Refusal> {
     match action {
         Action::Shell(shell) => check_text("action.shell.command", &shell.command),
-        Action::Exec(exec) => {
-            let program = exec.argv.first().map_or("", String::as_str);
-            check_text("action.exec.argv", program)?;
-            if exec.argv.iter().any(|arg| arg.contains('\0')) {
-                return Err(Refusal::new(
-                    "action.exec.argv",
-                    "an argument contains a NUL character, which no program can receive",
-                ));
-            }
-            if exec.argv.iter().map(String::len).sum::<usize>() > COMMAND_BYTES_MAX {
-                return Err(Refusal::new(
-                    "action.exec.argv",
-                    format!("at most {COMMAND_BYTES_MAX} bytes are accepted"),
-                ));
-            }
-            Ok(())
+        Action::Exec(exec) => check_argv("action.exec.argv", &exec.argv),
+        Action::Service(Service { command: Some(command), argv, .. }) if argv.is_empty() => {
+            check_text("action.service.command", command)
         }
-        Action::Script(_) | Action::Http(_) | Action::Grpc(_) | Action::Handler(_) | Action::Service(_) => {
+        Action::Service(Service { command: None, argv, .. }) => check_argv("action.service.argv", argv),
+        Action::Service(_) => Err(Refusal::new(
+            "action.service",
+            "write `command`, which bash reads, or `argv`, which it does not; not both",
+        )),
+        Action::Script(script) => check_script(script),
+        Action::Http(_) | Action::Grpc(_) | Action::Handler(_) => {
             let kind = action.kind();
             Err(Refusal::new(
                 format!("action.{kind}"),
-                format!("`{kind}` is not supported yet; `shell` and `exec` are"),
+                format!("`{kind}` is not supported yet; `shell`, `exec`, `script` and `service` are"),
             ))
         }
     }
+}
+
+fn check_argv(field: &str, argv: &[String]) -> Result<(), Refusal> {
+    check_text(field, argv.first().map_or("", String::as_str))?;
+    if argv.iter().any(|arg| arg.contains('\0')) {
+        return Err(Refusal::new(field, "an argument contains a NUL character, which no program can receive"));
+    }
+    if argv.iter().map(String::len).sum::<usize>() > COMMAND_BYTES_MAX {
+        return Err(Refusal::new(field, format!("at most {COMMAND_BYTES_MAX} bytes are accepted")));
+    }
+    Ok(())
+}
+
+fn check_script(script: &Script) -> Result<(), Refusal> {
+    match (&script.name, &script.body) {
+        (Some(name), None) => check_name("action.script.name", name)?,
+        (None, Some(body)) => check_script_body("action.script.body", body)?,
+        (Some(_), Some(_)) => {
+            return Err(Refusal::new(
+                "action.script",
+                "it has a name and a body; write the name of a stored script, or a body",
+            ));
+        }
+        (None, None) => {
+            return Err(Refusal::new("action.script", "it is empty; write the name of a stored script, or a body"));
+        }
+    }
+    match &script.interpreter {
+        Some(interpreter) => check_text("action.script.interpreter", interpreter),
+        None => Ok(()),
+    }
+}
+
+/// It travels with each order.
+pub const SCRIPT_BYTES_MAX: usize = 64 * 1024;
+
+/// The text of a script, stored or in a document.
+pub fn check_script_body(field: &str, body: &str) -> Result<(), Refusal> {
+    if body.len() > SCRIPT_BYTES_MAX {
+        let message = format!(
+            "at most {SCRIPT_BYTES_MAX} bytes are accepted, there are {}; put what is large on the nodes and call it from a script",
+            body.len()
+        );
+        return Err(Refusal::new(field, message));
+    }
+    check_text(field, body)
 }
 
 fn check_text(field: &str, text: &str) -> Result<(), Refusal> {
@@ -291,13 +381,32 @@ fn check_text(field: &str, text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
+impl Needs {
+    fn check(&self) -> Result<(), Refusal> {
+        for (field, size) in [("needs.memory", self.memory), ("needs.disk", self.disk)] {
+            if size.is_some_and(|size| size.bytes() == 0) {
+                return Err(Refusal::new(field, "`0B` is not accepted; write how much must be free, or leave it out"));
+            }
+        }
+        if let Some(cpus) = self.cpus.filter(|cpus| !(CPUS_LIMIT_MIN..=CPUS_LIMIT_MAX).contains(cpus)) {
+            let message = format!("`{cpus}` is out of range; {CPUS_LIMIT_MIN} to {CPUS_LIMIT_MAX} are accepted");
+            return Err(Refusal::new("needs.cpus", message));
+        }
+        Ok(())
+    }
+}
+
 impl RunAs {
     fn check(&self) -> Result<(), Refusal> {
-        if self.user.is_some() {
-            return Err(Refusal::not_supported_yet("as.user", "choosing a user"));
-        }
-        if self.group.is_some() {
-            return Err(Refusal::not_supported_yet("as.group", "choosing a group"));
+        for (field, name) in [("as.user", &self.user), ("as.group", &self.group)] {
+            if let Some(name) = name
+                && !is_account_name(name)
+            {
+                let message = format!(
+                    "`{name}` is not accepted; write a name as the machine knows it: letters, digits, `.`, `_`, `-`, first a letter or `_`"
+                );
+                return Err(Refusal::new(field, message));
+            }
         }
         if let Some(directory) = &self.directory
             && (!directory.starts_with('/') || directory.contains('\0'))
@@ -326,6 +435,71 @@ impl RunAs {
     }
 }
 
+/// As the tools that make users take them, and a little more; numbers would mean somebody else on another machine.
+fn is_account_name(name: &str) -> bool {
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let goes_on_well = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '$' | '@' | '\\');
+    starts_well && name.chars().all(goes_on_well) && name.len() <= LABEL_BYTES_MAX
+}
+
+impl Limits {
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        if let Some(memory) = self.memory.filter(|memory| *memory < MEMORY_LIMIT_MIN) {
+            let message = format!("`{memory}` is too little for any program; {MEMORY_LIMIT_MIN} or more is accepted");
+            return Err(Refusal::new("limits.memory", message));
+        }
+        if let Some(cpus) = self.cpus.filter(|cpus| !(CPUS_LIMIT_MIN..=CPUS_LIMIT_MAX).contains(cpus)) {
+            let message = format!("`{cpus}` is out of range; {CPUS_LIMIT_MIN} to {CPUS_LIMIT_MAX} are accepted");
+            return Err(Refusal::new("limits.cpus", message));
+        }
+        if let Some(files) = self.open_files.filter(|files| *files < OPEN_FILES_LIMIT_MIN) {
+            let message =
+                format!("`{files}` is too little for any program; {OPEN_FILES_LIMIT_MIN} or more is accepted");
+            return Err(Refusal::new("limits.open_files", message));
+        }
+        if self.processes == Some(0) {
+            return Err(Refusal::new("limits.processes", "`0` would let nothing start; 1 or more is accepted"));
+        }
+        if self.cpu_time.is_some_and(|time| time < Span::from_secs(1)) {
+            return Err(Refusal::new("limits.cpu_time", "the kernel counts whole seconds; 1s or more is accepted"));
+        }
+        Ok(())
+    }
+}
+
+impl Signature {
+    /// Only what is executed by itself can be held to a digest: a shell would open the file once more.
+    fn check(&self, action: &Action) -> Result<(), Refusal> {
+        let digests = [("sha256", 64, &self.sha256), ("md5", 32, &self.md5)];
+        for (name, digits, digest) in digests {
+            if let Some(digest) = digest
+                && (digest.len() != digits || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+            {
+                let message =
+                    format!("`{digest}` is not accepted; write {digits} hexadecimal digits, as {name}sum prints");
+                return Err(Refusal::new(format!("signature.{name}"), message));
+            }
+        }
+        if self.sha256.is_none() && self.md5.is_none() {
+            return Err(Refusal::new(
+                "signature",
+                "it has no digest; write sha256, or md5 where there is nothing better",
+            ));
+        }
+        if !self.file.starts_with('/') || self.file.contains('\0') {
+            let message = format!("`{}` is not accepted; write an absolute path", self.file);
+            return Err(Refusal::new("signature.file", message));
+        }
+        match action {
+            Action::Exec(exec) if exec.argv.first() == Some(&self.file) => Ok(()),
+            _ => Err(Refusal::new(
+                "signature.file",
+                "what is signed is what is executed: write `action: {exec: {argv: [FILE, …]}}` with the same file",
+            )),
+        }
+    }
+}
+
 /// One variable of a job's or a manual run's environment.
 pub fn check_env(field: &str, key: &str, value: &str) -> Result<(), Refusal> {
     let shape_ok = !key.is_empty()
@@ -350,6 +524,32 @@ pub fn check_env(field: &str, key: &str, value: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
+impl Webhook {
+    fn check(&self) -> Result<(), Refusal> {
+        if self.url.len() > URL_BYTES_MAX {
+            return Err(Refusal::new("webhook.url", format!("at most {URL_BYTES_MAX} bytes are accepted")));
+        }
+        if receiver_of(&self.url).is_none() {
+            let message = format!(
+                "`{}` is not accepted; write http:// or https:// with a host and no user, as https://hooks.example/belfry",
+                self.url
+            );
+            return Err(Refusal::new("webhook.url", message));
+        }
+        for (index, on) in self.on.iter().enumerate() {
+            if !RunState::parse(on).is_some_and(RunState::is_ended) {
+                let ends: Vec<_> = RunState::ALL.into_iter().filter(|state| state.is_ended()).collect();
+                let ends = ends.into_iter().map(RunState::as_str).collect::<Vec<_>>().join(", ");
+                return Err(Refusal::new(
+                    format!("webhook.on[{index}]"),
+                    format!("`{on}` is no end of a run; {ends} are"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Timeout {
     fn check(&self) -> Result<(), Refusal> {
         if self.after.is_zero() {
@@ -357,9 +557,6 @@ impl Timeout {
                 "timeout.after",
                 "`0s` would end every run at once; write a duration such as 30m",
             ));
-        }
-        if self.action == TimeoutAction::Report {
-            return Err(Refusal::not_supported_yet("timeout.action", "`report`"));
         }
         Ok(())
     }

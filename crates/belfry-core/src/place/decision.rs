@@ -27,6 +27,14 @@ pub enum WhyNot {
     NoWeight,
     /// It has no room for results until the servers have stored what waits there.
     SpoolFull,
+    /// It has less free disk than its floor.
+    DiskLow,
+    /// Of what the job's `needs` ask for.
+    TooLittleFree,
+    /// It never has what the job's `needs` ask for.
+    TooSmall,
+    /// The job has `needs`, and the node has not said what it has.
+    RoomUnknown,
     /// For ever: a refusal is remembered.
     RefusedIt,
 }
@@ -46,6 +54,10 @@ impl WhyNot {
             WhyNot::SlotsTaken => "all slots taken, others had free ones",
             WhyNot::NoWeight => "its weight is 0",
             WhyNot::SpoolFull => "its spool is full until the store takes its results",
+            WhyNot::DiskLow => "less free disk than its floor (--disk-floor)",
+            WhyNot::TooLittleFree => "too little is free for the job's needs",
+            WhyNot::TooSmall => "it never has what the job's needs ask for",
+            WhyNot::RoomUnknown => "it has not said what it has free for the job's needs",
             WhyNot::RefusedIt => "it refused the run",
         }
     }
@@ -106,6 +118,9 @@ pub struct Unfit {
     /// Some of them.
     #[serde(rename = "s")]
     pub some: Vec<String>,
+    /// What each of these has, where that matters: `needs 2GiB memory, has 1GiB free`.
+    #[serde(rename = "h", default, skip_serializing_if = "Vec::is_empty")]
+    pub has: Vec<String>,
 }
 
 impl Decision {
@@ -125,7 +140,7 @@ impl Decision {
                         decision.others.push(cut(&node.name));
                     }
                 }
-                Some(why) => decision.speaks_against(*why, &node.name, asked.named_max),
+                Some(why) => decision.speaks_against(*why, node, asked),
             }
         }
         if chosen.is_none() {
@@ -136,15 +151,19 @@ impl Decision {
         decision
     }
 
-    fn speaks_against(&mut self, why: WhyNot, name: &str, named_max: usize) {
+    fn speaks_against(&mut self, why: WhyNot, node: &Candidate, asked: &Asked<'_>) {
         let known = self.unfit.iter().position(|unfit| unfit.why == why).unwrap_or_else(|| {
-            self.unfit.push(Unfit { why, count: 0, some: Vec::new() });
+            self.unfit.push(Unfit { why, count: 0, some: Vec::new(), has: Vec::new() });
             self.unfit.len() - 1
         });
         let unfit = &mut self.unfit[known];
         unfit.count += 1;
-        if unfit.some.len() < named_max {
-            unfit.some.push(cut(name));
+        if unfit.some.len() < asked.named_max {
+            unfit.some.push(cut(&node.name));
+            if matches!(why, WhyNot::TooLittleFree | WhyNot::TooSmall) {
+                let short = node.room.and_then(|room| room.short_of(asked.needs));
+                unfit.has.extend(short.map(|short| short.to_string()));
+            }
         }
     }
 
@@ -162,9 +181,13 @@ impl Decision {
 }
 
 impl Unfit {
-    /// `n1, n2 and 5 more: draining`
+    /// `n1, n2 and 5 more: draining`, `n1 (needs 2GiB memory, has 1GiB free): too little is free for the job's needs`
     pub fn in_words(&self) -> String {
-        format!("{}: {}", with_more(&self.some, self.count as usize), self.why.in_words())
+        let names: Vec<String> = match self.has.len() == self.some.len() {
+            true => self.some.iter().zip(&self.has).map(|(name, has)| format!("{name} ({has})")).collect(),
+            false => self.some.clone(),
+        };
+        format!("{}: {}", with_more(&names, self.count as usize), self.why.in_words())
     }
 }
 

@@ -19,6 +19,8 @@ fn node(n: u32) -> Candidate {
         excluded: false,
         clock_off: false,
         spool_full: false,
+        disk_low: false,
+        room: None,
         credit: 0,
     }
 }
@@ -36,11 +38,13 @@ fn asked(rule: Placement, job: u128, second: i64) -> Asked<'static> {
         run: RunId::of(job, at(second), Slot::Only),
         planned: at(second),
         select: &ANY,
+        needs: Amounts::NONE,
         rule,
         wanted: None,
         refused_by: &[],
         last: None,
         named_max: NAMED_IN_RECORDS,
+        takes_slot: true,
     }
 }
 
@@ -240,4 +244,35 @@ fn what_is_kept_of_a_decision_does_not_grow_with_the_nodes() {
     assert_eq!(serde_json::from_str::<Decision>(&text).unwrap(), decision);
     let (_, plain) = decide(&asked(Placement::Weighted, 1, 0), &mut [node(1)]);
     assert_eq!(serde_json::to_string(&plain).unwrap(), r#"{"by":"weighted","f":1}"#);
+}
+
+#[test]
+fn a_run_goes_where_its_needs_are_free_and_every_other_node_says_what_it_has() {
+    const GIB: u64 = 1 << 30;
+    let with = |n: u32, total: u64, free: u64| {
+        let amounts = |gib: u64| Amounts { memory: gib * GIB, milli_cpus: 4000, disk: 100 * GIB };
+        Candidate { room: Some(Room { total: amounts(total), free: amounts(free) }), ..node(n) }
+    };
+    let mut nodes = vec![with(1, 8, 3), with(2, 8, 1), with(3, 1, 1), node(4), with(5, 8, 8)];
+    nodes[4].disk_low = true;
+    let needs = Amounts { memory: 2 * GIB, ..Amounts::NONE };
+    let wants = Asked { needs, ..asked(Placement::Weighted, 1, 0) };
+    let (chosen, decision) = decide(&wants, &mut nodes);
+    assert_eq!((chosen, decision.fit), (Some(0), 1));
+    nodes.remove(0);
+    let (nowhere, decision) = decide(&wants, &mut nodes);
+    assert_eq!(nowhere, None);
+    assert_eq!(
+        decision.why_nowhere(),
+        "no node can take it (n2 (needs 2GiB memory, has 1GiB free): too little is free for the job's needs; \
+         n3 (needs 2GiB memory, has 1GiB in all): it never has what the job's needs ask for; \
+         n4: it has not said what it has free for the job's needs; n5: less free disk than its floor (--disk-floor))"
+    );
+    let text = serde_json::to_string(&decision).unwrap();
+    assert_eq!(serde_json::from_str::<Decision>(&text).unwrap(), decision);
+    assert_eq!(chosen_without_needs(&mut nodes), Some(4), "a job without needs goes anywhere but below the floor");
+}
+
+fn chosen_without_needs(nodes: &mut [Candidate]) -> Option<u32> {
+    chosen(&asked(Placement::Weighted, 1, 0), nodes)
 }

@@ -27,8 +27,8 @@ pub struct ScheduleSpec<'a> {
     pub anchor: Timestamp,
 }
 
-/// A few machine words per expression; the zone's table is shared by all jobs in it.
-#[derive(Clone, Debug)]
+/// A few machine words per expression; the zone's table is shared by all jobs in it. Equal ones have the same fires.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     pub(super) zone: &'static Zone,
     pub(super) triggers: Box<[Trigger]>,
@@ -139,6 +139,13 @@ impl Schedule {
         let fires = self.triggers.iter().filter_map(|trigger| trigger.next(self.zone, self.dst, from));
         let fire = fires.min().filter(|fire| *fire < self.until)?;
         Timestamp::from_second(fire).ok()
+    }
+
+    /// A schedule with the same fires after `t`; jobs that were created at different times often share it.
+    pub fn settled(&self, t: Timestamp) -> Schedule {
+        let from = (floor_second(t) + 1).max(self.from);
+        let settled = self.triggers.iter().filter_map(|trigger| trigger.settled(self.zone, self.dst, from));
+        Schedule { triggers: settled.collect(), from: from.min(self.until), ..self.clone() }
     }
 
     /// The last fire earlier than `t`.

@@ -17,7 +17,7 @@ const YEARS_UNTIL_ALL_SEEN: i32 = 41;
 /// Bit `year - 1970`.
 pub(super) type Years = [u64; 4];
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Cron {
     pub seconds: u64,
     pub minutes: u64,

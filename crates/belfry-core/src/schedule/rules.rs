@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// What becomes of a fixed time of day that the clock skips.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GapRule {
     /// It fires once, at the first valid instant after the gap.
@@ -15,7 +15,7 @@ pub enum GapRule {
 }
 
 /// Which pass counts when a fixed time of day comes twice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OverlapRule {
     #[default]
@@ -29,7 +29,7 @@ pub enum OverlapRule {
 /// A cron expression is a fixed time when neither its hour nor its minute starts with `*` (or is `H/n`, which is `*/n` with a hashed
 /// phase). All others are intervals: they match the wall clock of every real second, so nothing in a gap is made up and both passes of
 /// an overlap fire, whatever this rule says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DstRule {
     pub gap: GapRule,

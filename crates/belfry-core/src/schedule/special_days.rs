@@ -7,7 +7,7 @@ use super::field::{DAY, WEEKDAY};
 const SUNDAY: u32 = 0;
 const SATURDAY: u32 = 6;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct SpecialDays {
     /// Bit `weekday * 6 + n` for the n-th such weekday (0 to 4) and n = 5 for the last one.
     nth_weekdays: u64,

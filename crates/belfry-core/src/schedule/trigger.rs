@@ -9,7 +9,7 @@ use super::zone::Zone;
 /// The last second of 2199 in UTC: no interval is followed beyond it.
 const SECOND_LAST: i64 = (DAY_LAST as i64 + 1) * DAY_SECONDS - 1;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Trigger {
     Cron(Cron),
     /// `first + k * step` for k >= 0.
@@ -31,6 +31,16 @@ impl Trigger {
                 Some(first + steps * step).filter(|fire| *fire <= SECOND_LAST)
             }
             Trigger::At(instant) => Some(*instant).filter(|fire| *fire >= from),
+        }
+    }
+
+    /// One that fires at the same seconds from `from` on, and is the same for all that do.
+    pub fn settled(&self, zone: &Zone, dst: DstRule, from: i64) -> Option<Trigger> {
+        match self {
+            Trigger::Cron(_) | Trigger::At(_) => Some(self.clone()),
+            Trigger::Every { step, .. } => {
+                self.next(zone, dst, from).map(|first| Trigger::Every { first, step: *step })
+            }
         }
     }
 

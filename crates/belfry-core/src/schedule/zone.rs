@@ -34,6 +34,21 @@ pub(super) struct Zone {
     pub offset_max: i64,
 }
 
+/// There is one table for each zone.
+impl PartialEq for Zone {
+    fn eq(&self, other: &Zone) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Zone {}
+
+impl std::hash::Hash for Zone {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        std::ptr::hash(self, state);
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: i64,

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::fail_on::Watch;
 use super::keep::{CHUNK_BYTES_MAX, COALESCE_MS, Keep};
-use super::{CaptureEvent, CaptureLimits, FailMatch, FailOn, Stream};
+use super::{CaptureEvent, CaptureLimits, FailMatch, FailOn, OutputCopy, Stream};
 use crate::child::OutputPipes;
 
 /// How long the pipes may stay open after the child's exit, held by something it left in the background.
@@ -46,9 +46,9 @@ pub async fn capture(
     fail_on: Option<FailOn>,
     sink: mpsc::Sender<CaptureEvent>,
 ) -> CaptureSummary {
-    let OutputPipes { stdout, stderr, mut exited } = pipes;
+    let OutputPipes { stdout, stderr, mut exited, copy } = pipes;
     let (mut stdout, mut stderr) = (Some(stdout), Some(stderr));
-    let mut capture = Capture::new(limits, fail_on, sink);
+    let mut capture = Capture::new(limits, fail_on, copy, sink);
     let mut give_up_at = None;
     while stdout.is_some() || stderr.is_some() {
         let flush_at = capture.flush_at;
@@ -70,6 +70,7 @@ pub async fn capture(
 struct Capture {
     keep: Keep,
     watch: Watch,
+    copy: Option<OutputCopy>,
     sink: mpsc::Sender<CaptureEvent>,
     began: Instant,
     flush_at: Option<Instant>,
@@ -79,11 +80,17 @@ struct Capture {
 }
 
 impl Capture {
-    fn new(limits: CaptureLimits, fail_on: Option<FailOn>, sink: mpsc::Sender<CaptureEvent>) -> Capture {
+    fn new(
+        limits: CaptureLimits,
+        fail_on: Option<FailOn>,
+        copy: Option<OutputCopy>,
+        sink: mpsc::Sender<CaptureEvent>,
+    ) -> Capture {
         let began = Instant::now();
         Capture {
             keep: Keep::new(limits.keep_bytes),
             watch: Watch::new(fail_on),
+            copy,
             sink,
             began,
             flush_at: None,
@@ -112,6 +119,9 @@ impl Capture {
             Stream::Stderr => self.summary.stderr_bytes += bytes.len() as u64,
         }
         self.watch.look(stream, bytes);
+        if let Some(copy) = &mut self.copy {
+            copy(bytes);
+        }
         self.keep.push(stream, now.duration_since(self.began).as_millis() as u64, bytes);
         if self.keep.waiting_bytes() >= CHUNK_BYTES_MAX as u64 || self.keep.is_over() {
             self.flush();

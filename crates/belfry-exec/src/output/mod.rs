@@ -3,11 +3,16 @@
 mod capture;
 mod fail_on;
 mod keep;
+mod kept;
 
 use bytes::Bytes;
 
 pub use capture::{CaptureSummary, DRAIN_GRACE, OUTPUT_CHUNKS_IN_FLIGHT_MAX, capture};
 pub use fail_on::{FailMatch, FailOn};
+pub use kept::Kept;
+
+/// Gets the bytes of both streams in the order in which they were read. It must not wait for anything: the child would, too.
+pub type OutputCopy = Box<dyn FnMut(&[u8]) + Send>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {

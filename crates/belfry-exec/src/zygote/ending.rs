@@ -9,16 +9,20 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::reap::reap_all;
+use super::reap::{End, reap_all};
 use super::serve::{Root, Zygote};
 use crate::clock;
 use crate::prepared::RunTag;
 use crate::processes::{Process, Processes};
-use crate::wire::{Reply, Token};
+use crate::wire::{Exited, Reply, Token};
 
 pub(super) struct Ending {
     token: Token,
     tag: RunTag,
+    /// The agent waits for it.
+    is_ordered: bool,
+    /// Told when nobody is left.
+    exited: Option<Exited>,
     /// Gone once it is reaped: from then on its number may be anybody's.
     root: Option<i32>,
     /// Process number → when it started.
@@ -53,30 +57,42 @@ impl Ending {
 }
 
 impl Zygote {
+    pub(super) fn end_tree(&mut self, token: Token, tag: RunTag, grace: Duration) {
+        self.begin_ending(token, tag, grace).is_ordered = true;
+    }
+
+    /// Ends what a shim that was killed has left, and only then says that the run is over.
+    pub(super) fn answer_when_ended(&mut self, root: &Root, exited: Exited) {
+        self.begin_ending(root.token, root.tag.clone(), Duration::ZERO).exited = Some(exited);
+    }
+
     /// A second order for the same tree can only bring its end nearer.
-    pub(super) fn begin_ending(&mut self, token: Token, tag: RunTag, grace: Duration) {
+    fn begin_ending(&mut self, token: Token, tag: RunTag, grace: Duration) -> &mut Ending {
         let now = clock::monotonic();
-        if let Some(ending) = self.endings.iter_mut().find(|ending| ending.token == token) {
+        if let Some(at) = self.endings.iter().position(|ending| ending.token == token) {
+            let ending = &mut self.endings[at];
             match &mut ending.phase {
                 Phase::Ask { grace: planned } => *planned = grace.min(*planned),
                 Phase::Grace { until } => *until = (now + grace).min(*until),
                 Phase::Kill { .. } => {}
             }
             ending.next_look = now;
-            return;
+            return ending;
         }
         let root = self.roots.iter().find(|(_, root)| root.token == token).map(|(pid, _)| *pid);
         let phase = if grace.is_zero() { Phase::Kill { rounds: 0 } } else { Phase::Ask { grace } };
-        self.endings.push(Ending {
+        self.endings.push_mut(Ending {
             token,
             tag,
+            is_ordered: false,
+            exited: None,
             root,
             known: HashMap::new(),
             phase,
             clear_looks: 0,
             next_look: now,
             pause: PAUSE_MIN,
-        });
+        })
     }
 
     pub(super) fn look_at_endings_now(&mut self) {
@@ -106,9 +122,16 @@ impl Zygote {
                 ended.push(ending.token);
             }
         }
-        self.endings.retain(|ending| !ended.contains(&ending.token));
-        for token in ended {
-            self.answer(&Reply::TreeEnded { token });
+        let endings = std::mem::take(&mut self.endings).into_iter();
+        let (ended, rest): (Vec<Ending>, Vec<Ending>) = endings.partition(|ending| ended.contains(&ending.token));
+        self.endings = rest;
+        for Ending { token, is_ordered, exited, .. } in ended {
+            if let Some(exited) = exited {
+                self.answer(&Reply::Exited(exited));
+            }
+            if is_ordered {
+                self.answer(&Reply::TreeEnded { token });
+            }
         }
     }
 }
@@ -232,14 +255,14 @@ pub(super) fn descendants_of_run(seen: &Processes, tag: &RunTag, roots: &HashMap
     found
 }
 
-/// For when the agent is gone: stops and kills whatever descends from this process, until nothing does.
+/// Stops and kills whatever descends from this process, until nothing does; tells of each that was a child of it.
 #[expect(clippy::disallowed_methods, reason = "the zygote has one thread and no runtime")]
-pub(super) fn end_all_descendants() {
+pub(super) fn end_all_descendants(mut reaped: impl FnMut(i32, End)) {
     let me = std::process::id() as i32;
     let mut pause = Duration::from_micros(500);
     let mut stopped = HashSet::new();
     loop {
-        reap_all();
+        reap_all(&mut reaped);
         let seen = Processes::look();
         let living: Vec<_> = seen.descendants_of(me).into_iter().filter(|process| !process.dead).collect();
         if living.is_empty() && seen.children_of(me).next().is_none() {

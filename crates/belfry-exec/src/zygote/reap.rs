@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 
 use super::ending::descendants_of_run;
 use super::serve::{Root, Zygote};
+use super::shim::LastWord;
 use crate::clock;
 use crate::processes::Processes;
 use crate::wire::{Exited, Reply};
@@ -30,18 +31,30 @@ impl Zygote {
     fn close_root(&mut self, pid: i32, root: &Root) {
         self.remember_members_before_reaping(pid);
         let end = reap(pid);
-        let left_behind = if root.failed { 0 } else { self.count_left_behind(pid, root) };
-        if let (Some(end), false) = (end, root.failed) {
-            self.answer(&Reply::Exited(Exited {
-                token: root.token,
-                code: end.code,
-                signal: end.signal,
-                user_us: end.user_us,
-                system_us: end.system_us,
-                max_rss_kib: end.max_rss_kib,
-                left_behind,
-                ended_at_ns: clock::wall_ns(),
-            }));
+        let (Some(end), false) = (end, root.failed) else { return };
+        let word = root.shim.as_ref().map(LastWord::read_from);
+        let is_shim_killed = word == Some(None);
+        let said = word.flatten().unwrap_or_else(|| {
+            let left_behind = if is_shim_killed { 0 } else { self.count_left_behind(pid, root) };
+            LastWord { code: end.code, signal: end.signal, left_behind, past_deadline: false }
+        });
+        let exited = Exited {
+            token: root.token,
+            code: said.code,
+            signal: said.signal,
+            // What a shim used includes its tree.
+            user_us: end.user_us,
+            system_us: end.system_us,
+            max_rss_kib: end.max_rss_kib,
+            left_behind: said.left_behind,
+            past_deadline: said.past_deadline,
+            ended_at_ns: clock::wall_ns(),
+        };
+        if is_shim_killed {
+            // Nobody holds the rest of the tree to its deadline any more, and the next start must not find it.
+            self.answer_when_ended(root, exited);
+        } else {
+            self.answer(&Reply::Exited(exited));
         }
     }
 
@@ -61,9 +74,9 @@ impl Zygote {
     }
 }
 
-struct End {
-    code: Option<i32>,
-    signal: i32,
+pub(super) struct End {
+    pub code: Option<i32>,
+    pub signal: i32,
     user_us: u64,
     system_us: u64,
     max_rss_kib: u64,
@@ -112,9 +125,16 @@ fn reap(pid: i32) -> Option<End> {
     })
 }
 
-/// Reaps whatever has exited; for the time when nobody is left to report to.
-pub(super) fn reap_all() {
+/// Reaps whatever has exited, and tells of it.
+pub(super) fn reap_all(mut reaped: impl FnMut(i32, End)) {
     while let Some(pid) = next_exited() {
-        let _nobody_asks = reap(pid);
+        if let Some(end) = reap(pid) {
+            reaped(pid, end);
+        }
     }
+}
+
+/// Whoever reaps for a whole tree and has no children has nobody below it.
+pub(super) fn has_children() -> bool {
+    next_child_state() != ChildState::None
 }

@@ -11,9 +11,10 @@ use nix::sys::signalfd::SignalFd;
 
 use super::clone::ChildStack;
 use super::ending::{Ending, end_all_descendants};
-use super::launch::{Failure, Launch, Report, Started, Way};
+use super::launch::{Failure, Given, Launch, Report, Started, Way};
 use super::mounts::Mounts;
 use crate::clock;
+use crate::deadline::Deadline;
 use crate::prepared::RunTag;
 use crate::socket;
 use crate::wire::{Reply, Request, SpawnRequest, Step, Token, take_frames};
@@ -22,6 +23,7 @@ pub(super) struct Zygote {
     socket: OwnedFd,
     pub(super) exits: SignalFd,
     null: OwnedFd,
+    deadline: Deadline,
     poll: Epoll,
     inbox: Vec<u8>,
     received: VecDeque<OwnedFd>,
@@ -41,6 +43,8 @@ pub(super) struct Root {
     started_at_ns: i64,
     /// Some: exec has not been seen yet.
     report: Option<OwnedFd>,
+    /// Its process is a shim, which says here how the program ended.
+    pub shim: Option<OwnedFd>,
     /// It never became the program; its exit is no exit of a run.
     pub failed: bool,
 }
@@ -52,7 +56,7 @@ const REPLY_WAIT_MAX: Duration = Duration::from_millis(5);
 const READ_BYTES_MAX: usize = 256 * 1024;
 
 impl Zygote {
-    pub(super) fn new(socket: OwnedFd, exits: SignalFd, null: OwnedFd) -> io::Result<Zygote> {
+    pub(super) fn new(socket: OwnedFd, exits: SignalFd, null: OwnedFd, deadline: Deadline) -> io::Result<Zygote> {
         let poll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         poll.add(socket.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, SOCKET_READY))?;
         poll.add(exits.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, EXITS_READY))?;
@@ -60,6 +64,7 @@ impl Zygote {
             socket,
             exits,
             null,
+            deadline,
             poll,
             inbox: Vec::new(),
             received: VecDeque::new(),
@@ -75,7 +80,7 @@ impl Zygote {
     /// Serves until the agent is gone, then ends everything that is left.
     pub(super) fn serve(mut self) -> io::Result<()> {
         let outcome = self.serve_until_agent_is_gone();
-        end_all_descendants();
+        end_all_descendants(|_, _| {});
         outcome
     }
 
@@ -139,9 +144,9 @@ impl Zygote {
         }
         for body in take_frames(&mut self.inbox) {
             match Request::decode(&body) {
-                Some(Request::Spawn(request)) => self.start(request)?,
+                Some(Request::Spawn(request)) => self.start(*request)?,
                 Some(Request::EndTree { token, tag, grace_ms }) => {
-                    self.begin_ending(token, tag, Duration::from_millis(grace_ms));
+                    self.end_tree(token, tag, Duration::from_millis(grace_ms));
                 }
                 None => return Err(io::Error::other("a request of another version of belfry")),
             }
@@ -153,17 +158,29 @@ impl Zygote {
         let (Some(stdout), Some(stderr)) = (self.received.pop_front(), self.received.pop_front()) else {
             return Err(io::Error::other("a start came without its descriptors"));
         };
-        let (token, tag) = (request.token, request.tag.clone());
+        let stdin = request.has_stdin.then(|| self.received.pop_front()).flatten();
+        if request.has_stdin && stdin.is_none() {
+            return Err(io::Error::other("a start came without its stdin"));
+        }
+        let sealed = request.sealed.is_some().then(|| self.received.pop_front()).flatten();
+        if request.sealed.is_some() && sealed.is_none() {
+            return Err(io::Error::other("a start came without what it executes"));
+        }
+        let (token, tag, exclusive) = (request.token, request.tag.clone(), request.exclusive);
         let started_at_ns = clock::wall_ns();
         let launch = Launch::new(request);
-        let way = if launch.may_hang(&mut self.mounts) {
+        let way = if exclusive {
+            Way::BehindShim(&self.deadline)
+        } else if launch.may_hang(&mut self.mounts) {
             Way::CopyingMemory
         } else {
             Way::SharingMemory(&mut self.child_stack)
         };
-        match launch.start(way, [&self.null, &stdout, &stderr]) {
-            Ok(Started { pid, report }) => {
-                let root = Root { token, tag, started_at_ns, report: None, failed: false };
+        let stdin = stdin.as_ref().unwrap_or(&self.null);
+        let given = Given { standard: [stdin, &stdout, &stderr], sealed: sealed.as_ref() };
+        match launch.start(way, &given) {
+            Ok(Started { pid, report, shim }) => {
+                let root = Root { token, tag, started_at_ns, report: None, shim, failed: false };
                 let root = self.roots.entry(pid).insert_entry(root).into_mut();
                 match report {
                     Report::Known(failure) => self.settle(pid, failure),

@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::future::Future;
+use std::io::{Seek, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use belfry_exec::{
-    CaptureEvent, CaptureLimits, CaptureSummary, Child, Exit, ExitStatus, Prepared, RunTag, Spawner, Stream,
+    CaptureEvent, CaptureLimits, CaptureSummary, Child, Deadline, Exit, ExitStatus, Prepared, RunTag, Spawner, Stream,
     ZygoteCommand, capture, clean_environment, current_user,
 };
 use tokio::sync::mpsc;
@@ -17,7 +20,11 @@ use tokio::sync::mpsc;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn spawner() -> Spawner {
-    Spawner::start(ZygoteCommand { program: env!("CARGO_BIN_EXE_belfry-zygote").into(), args: vec![] })
+    spawner_with(Deadline::new().expect("memory for a deadline"))
+}
+
+pub fn spawner_with(deadline: Deadline) -> Spawner {
+    Spawner::start(ZygoteCommand { program: env!("CARGO_BIN_EXE_belfry-zygote").into(), args: vec![] }, deadline)
         .expect("start the zygote")
 }
 
@@ -28,18 +35,19 @@ pub fn fresh_tag() -> RunTag {
 }
 
 pub fn exec<T: Into<OsString>>(argv: impl IntoIterator<Item = T>) -> Prepared {
-    Prepared {
-        argv: argv.into_iter().map(Into::into).collect(),
-        env: clean_environment(&current_user(), &BTreeMap::new()),
-        directory: None,
-        umask: None,
-        identity: None,
-        tag: fresh_tag(),
-    }
+    let env = clean_environment(&current_user(), &BTreeMap::new());
+    Prepared::new(argv.into_iter().map(Into::into).collect(), env, fresh_tag())
 }
 
 pub fn shell(command: &str) -> Prepared {
     exec(["/bin/bash", "-c", command])
+}
+
+/// To be read from its beginning.
+pub fn a_file_with(text: &str) -> Option<Arc<OwnedFd>> {
+    let file = tempfile::tempfile().expect("a file");
+    (&file).write_all(text.as_bytes()).and_then(|()| (&file).rewind()).expect("some bytes");
+    Some(Arc::new(file.into()))
 }
 
 pub struct Ran {

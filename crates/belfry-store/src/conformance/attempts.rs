@@ -1,7 +1,8 @@
 //! Promises about attempts.
 
 use belfry_core::attempt::Attempt;
-use belfry_core::run::{Ended, Outcome, OutputFacts, RunState, Usage};
+use belfry_core::run::{Ended, Held, Outcome, OutputFacts, RunState, Usage};
+use belfry_core::state::Saves;
 
 use super::sample::{ann, at, job_id, run};
 use crate::Store;
@@ -59,8 +60,11 @@ fn ended(run: &belfry_core::run::Run, outcome: Outcome) -> Attempt {
         exit_code: Some(75),
         signal: None,
         abandoned: false,
-        usage: Usage { cpu_ms: 3, max_rss_bytes: 1 << 33, left_behind: 1 },
+        usage: Usage { cpu_ms: 3, max_rss_bytes: 1 << 33, left_behind: 1, held: Held::from_bits(0b11_01_10) },
         output: OutputFacts { bytes: 10, dropped_bytes: 2 },
+        saves: Some(Box::new(Saves { sequence: 3, changes: [("A".to_owned(), "1=2".to_owned())].into() })),
+        script: Some("sha256 ab".into()),
+        overdue_at: Some(at(2)),
     };
     Attempt::ended(run, &ended)
 }

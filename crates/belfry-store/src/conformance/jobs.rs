@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use belfry_core::JobId;
-use belfry_core::job::Expressions;
+use belfry_core::job::{Action, Expressions, RunOn, Service};
+use belfry_core::run::{Run, RunState};
+use belfry_core::{JobDocument, JobId};
 use tokio::task::JoinSet;
 
 use super::sample::{ann, at, document, job, job_id, run};
@@ -272,6 +273,62 @@ pub async fn lists_filter_by_namespace_text_label_and_state(store: Store) {
     assert_eq!(found(JobFilter { namespaces: Some(vec!["bank".into()]), ..Default::default() }).await, ["x"]);
     store.update_job(backup.id, 1, document("shop", "backup"), at(1), &ann()).await.unwrap();
     assert_eq!(found(JobFilter { labels: vec![label("team", "db")], ..Default::default() }).await, ["paused"]);
+    let counted = async |only: Option<&[String]>| -> Vec<(String, u64, u64)> {
+        let counts = store.namespaces(only).await.unwrap().into_iter();
+        counts.map(|count| (count.namespace, count.jobs, count.jobs_enabled)).collect()
+    };
+    assert_eq!(counted(None).await, [("bank".to_owned(), 1, 1), ("shop".to_owned(), 2, 1)]);
+    assert_eq!(counted(Some(&["shop".into(), "none".into()])).await, [("shop".to_owned(), 2, 1)]);
+    store.remove_job(backup.id, None, at(2), &ann()).await.unwrap();
+    assert_eq!(counted(None).await, [("bank".to_owned(), 1, 1), ("shop".to_owned(), 1, 0)]);
+}
+
+pub async fn lists_filter_by_how_jobs_do(store: Store) {
+    for (number, name) in [(1, "fails"), (2, "recovers"), (3, "runs"), (4, "new")] {
+        job(&store, number, document("default", name)).await;
+    }
+    let mut at_home = document("default", "at-home");
+    at_home.run_on = RunOn::Home;
+    job(&store, 5, at_home).await;
+    let service = Service { command: None, argv: vec!["true".into()], stop_grace: None, restart_delay: None };
+    job(&store, 6, JobDocument::new("service", Action::Service(service))).await;
+    let ended = |number, second, state, node: &str| Run {
+        node_name: Some(node.to_owned()),
+        ..run(job_id(number), second, state)
+    };
+    let runs = [
+        ended(1, 1, RunState::Succeeded, "n1"),
+        ended(1, 2, RunState::Failed, "n2"),
+        ended(1, 3, RunState::Skipped, "n2"),
+        ended(2, 1, RunState::Lost, "n1"),
+        ended(2, 2, RunState::Succeeded, "n1"),
+        ended(3, 1, RunState::Running, "n1"),
+        ended(6, 1, RunState::Killed, "n1"),
+    ];
+    store.record_runs(&runs).await.unwrap();
+    let found = async |filter: JobFilter| -> Vec<String> {
+        let page = store.list_jobs(&JobFilter { limit: 10, ..filter }).await.unwrap();
+        page.items.into_iter().map(|job| job.document.name).collect()
+    };
+    let on = |node: &str| JobFilter { node_name: Some(node.to_owned()), ..Default::default() };
+    assert_eq!(found(JobFilter { failing: true, ..Default::default() }).await, ["fails"]);
+    assert_eq!(found(JobFilter { running: true, ..Default::default() }).await, ["runs"]);
+    assert_eq!(found(on("n2")).await, ["at-home", "fails"]);
+    assert_eq!(found(on("n1")).await, ["at-home", "recovers", "service"]);
+    let (failing, all) = store.failing(None, 9).await.unwrap();
+    assert_eq!((failing.len(), all, failing[0].name.as_str()), (1, 1, "fails"));
+    assert_eq!(failing[0].standing.last.as_ref().map(|last| last.id), Some(runs[2].id));
+    assert!(store.failing(Some(&["other".to_owned()]), 9).await.unwrap().0.is_empty());
+    let missed = async |from| {
+        let missed = store.missed_since(from, Some(&["default".to_owned()]), 9).await.unwrap();
+        missed.into_iter().map(|job| (job.name, job.standing.last_missed)).collect::<Vec<_>>()
+    };
+    assert_eq!(missed(at(3)).await, [("fails".to_owned(), Some(runs[2].id))]);
+    assert_eq!(missed(at(4)).await, []);
+    let usual: Vec<JobId> = store.all_usual().await.unwrap().into_iter().map(|(job, _)| job).collect();
+    assert_eq!(usual, [job_id(1), job_id(2)]);
+    let known = store.living_jobs(&[job_id(1), job_id(5), job_id(77)]).await.unwrap();
+    assert_eq!(known.len(), 2);
 }
 
 pub async fn a_cold_start_loads_every_living_job(store: Store) {

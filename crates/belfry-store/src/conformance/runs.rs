@@ -9,7 +9,7 @@ use belfry_core::run::{Run, RunState, Trigger};
 use belfry_core::{NodeId, RunId, Timestamp};
 
 use super::sample::{at, job_id, run};
-use crate::{JobRef, RunFilter, Store};
+use crate::{JobRef, RecentRun, RunFilter, Store};
 
 pub async fn a_run_comes_back_as_it_was_recorded(store: Store) {
     let mut recorded = run(job_id(1), 1, RunState::Failed);
@@ -20,7 +20,7 @@ pub async fn a_run_comes_back_as_it_was_recorded(store: Store) {
         by: By::LastNode,
         fit: 3,
         others: vec!["n1".into(), "n\u{1F514}".into()],
-        unfit: vec![Unfit { why: WhyNot::Draining, count: 7, some: vec!["n3".into()] }],
+        unfit: vec![Unfit { why: WhyNot::Draining, count: 7, some: vec!["n3".into()], has: vec!["x".into()] }],
         missing: Vec::new(),
     }));
     let mut claimed = run(job_id(1), 2, RunState::Claimed);
@@ -29,12 +29,22 @@ pub async fn a_run_comes_back_as_it_was_recorded(store: Store) {
     let mut rerun = run(job_id(1), 3, RunState::Running);
     rerun.trigger = Trigger::Rerun { by: "ann".into(), key: "k".repeat(500), of: recorded.id };
     let waiting = run(job_id(2), 4, RunState::Waiting);
-    for run in [&recorded, &claimed, &rerun, &waiting] {
+    let mut wrapped = run(job_id(3), 5, RunState::Failed);
+    wrapped.trigger = Trigger::Wrapped { instance: "2026-11-15_0230".into() };
+    for run in [&recorded, &claimed, &rerun, &waiting, &wrapped] {
         store.record_runs(std::slice::from_ref(run)).await.unwrap();
         assert_eq!(store.run(run.id).await.unwrap().as_ref(), Some(run));
     }
-    assert_eq!(store.last_run_of_job(job_id(1)).await.unwrap(), Some(rerun));
-    assert_eq!(store.last_ended_run_of_job(job_id(1)).await.unwrap(), Some(recorded));
+    assert_eq!(store.last_run_of_job(job_id(1)).await.unwrap().as_ref(), Some(&rerun));
+    assert_eq!(store.last_ended_run_of_job(job_id(1)).await.unwrap().as_ref(), Some(&recorded));
+    let jobs = [job_id(1), job_id(2), job_id(3), job_id(4)];
+    let newest = store.newest_runs(&jobs, 2).await.unwrap();
+    assert_eq!(
+        newest,
+        HashMap::from([(jobs[0], vec![rerun, claimed]), (jobs[1], vec![waiting]), (jobs[2], vec![wrapped])])
+    );
+    let ended = store.ended_runs_since(&jobs, recorded.planned).await.unwrap();
+    assert_eq!(ended, HashMap::from([(jobs[0], 1), (jobs[2], 1)]));
     assert_eq!(store.run(RunId::from_u128(1)).await.unwrap(), None);
 }
 
@@ -256,17 +266,32 @@ pub async fn an_end_that_several_bring_at_once_counts_once(store: Store) {
     }
 }
 
-pub async fn recent_states_are_the_newest_of_each_job(store: Store) {
+pub async fn recent_runs_are_the_newest_of_each_job(store: Store) {
     let runs: Vec<Run> = (0..200).map(some_run).collect();
     store.record_runs(&runs).await.unwrap();
     let jobs: Vec<_> = (0..70).map(job_id).collect();
-    let recent = store.recent_states(&jobs, 5).await.unwrap();
+    let recent = store.recent_runs(&jobs, 5).await.unwrap();
     assert_eq!(recent.len(), 4);
+    let as_recent = |run: &Run| RecentRun {
+        id: run.id,
+        state: run.state,
+        planned: run.planned,
+        started_at: run.started_at,
+        ended_at: run.ended_at,
+    };
     for (job, states) in recent {
-        let mut expected: Vec<_> = runs.iter().filter(|run| run.job == job).map(|run| (run.id, run.state)).collect();
-        expected.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
+        let mut expected: Vec<_> = runs.iter().filter(|run| run.job == job).map(as_recent).collect();
+        expected.sort_by_key(|run| std::cmp::Reverse(run.id));
         assert_eq!(states, expected[..5]);
     }
+    assert!(store.recent_runs(&jobs, 0).await.unwrap().is_empty());
+    let mut running: Vec<&Run> = runs.iter().filter(|run| run.state == RunState::Running).collect();
+    running.sort_by_key(|run| run.id);
+    let pairs: Vec<_> = running.iter().rev().map(|run| (run.job, run.id)).collect();
+    assert_eq!(store.running().await.unwrap(), pairs);
+    let early = store.oldest_in(RunState::Running, Some(&["ns3".to_owned()]), Some(at(100)), 3).await.unwrap();
+    running.retain(|run| run.namespace == "ns3" && run.planned < at(100));
+    assert_eq!(early.iter().collect::<Vec<_>>(), running[..3]);
     let open = store.open_runs(None, 1_000).await.unwrap().items;
     assert_eq!(open.len(), runs.iter().filter(|run| !run.state.is_ended()).count());
 }

@@ -2,7 +2,7 @@
 
 use belfry_core::id::Slot;
 use belfry_core::job::{Action, Shell};
-use belfry_core::run::{OutputFacts, Run, RunState, Trigger, Usage};
+use belfry_core::run::{Held, OutputFacts, Run, RunState, Trigger, Usage};
 use belfry_core::{Fence, Incarnation, Job, JobDocument, JobId, NodeId, RunId, Timestamp};
 
 use crate::{Actor, Store};
@@ -57,8 +57,10 @@ pub fn run(job: JobId, second: i64, state: RunState) -> Run {
         signal: None,
         late: false,
         marks: Default::default(),
-        usage: Usage { cpu_ms: 3, max_rss_bytes: 1 << 33, left_behind: 1 },
+        usage: Usage { cpu_ms: 3, max_rss_bytes: 1 << 33, left_behind: 1, held: Held::from_bits(0b11_01_10) },
         output: OutputFacts { bytes: 10, dropped_bytes: 2 },
+        overdue_at: None,
         placement: None,
+        script: Some("nightly version 3, sha256 ab".into()),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use belfry_core::job::RunOn;
+use belfry_core::job::{Action, RunOn, Webhook};
 use belfry_core::{Job, JobDocument, JobId, Timestamp};
 use belfry_sql::{Statement, Step, Value, sql};
 use serde_json::json;
@@ -16,6 +16,8 @@ use crate::{Actor, ChangeRefused, StoreError};
 
 /// How much of a job's text is searched by lists.
 const WORDS_CHARS_MAX: usize = 400;
+/// Two receivers that are the same so far share their turns.
+const RECEIVER_CHARS_MAX: usize = 128;
 
 /// What the changes stand on, as last read.
 #[derive(Default)]
@@ -141,7 +143,12 @@ pub(super) fn plan(changes: &[Change], current: &Current, now: Timestamp, actor:
         }
     }
     let relabelled: Vec<JobId> = changes.iter().filter(|c| !matches!(c, Change::Create { .. })).map(id_of).collect();
+    let removed: Vec<JobId> = changes.iter().filter(|c| matches!(c, Change::Remove { .. })).map(id_of).collect();
     steps.extend(removals);
+    steps.extend(pieces(&removed).map(|piece| {
+        let text = format!("DELETE FROM job_standings WHERE job IN ({})", marks(piece.len()));
+        Statement { sql: text.into(), args: piece.iter().map(word).collect() }.anything()
+    }));
     steps.extend(updates);
     steps.extend(pieces(&created).map(create));
     steps.extend(pieces(&relabelled).map(|piece| {
@@ -179,6 +186,8 @@ fn create(jobs: &[(Job, u64)]) -> Step {
         "counts_from",
         "retention_age_ms",
         "retention_runs",
+        "webhook_on",
+        "webhook_receiver",
         "words",
         "document",
     ];
@@ -188,15 +197,10 @@ fn create(jobs: &[(Job, u64)]) -> Step {
     for (job, seq_back) in jobs {
         args.extend([Value::from(*seq_back), Value::Int(0), word(job.id)]);
         let doc = &job.document;
-        args.extend([
-            word(&doc.namespace),
-            word(&doc.name),
-            job.revision.into(),
-            doc.enabled.into(),
-            run_on(doc.run_on),
-        ]);
+        args.extend([word(&doc.namespace), word(&doc.name), job.revision.into(), doc.enabled.into(), fired_by(doc)]);
         args.extend([ms(job.created_at).into(), ms(job.updated_at).into(), ms(job.counts_from).into()]);
-        args.extend([retention_age(doc), doc.retention.runs.into(), words(doc).into(), to_json(doc).into()]);
+        args.extend([retention_age(doc), doc.retention.runs.into(), webhook_on(doc), webhook_receiver(doc)]);
+        args.extend([words(doc).into(), to_json(doc).into()]);
     }
     Statement { sql: text.into(), args }.touching(jobs.len() as u64)
 }
@@ -205,18 +209,21 @@ fn update(job: &Job, expected_revision: u64, seq_back: u64) -> Step {
     let doc = &job.document;
     sql!(
         "UPDATE jobs SET seq = (SELECT value FROM counters WHERE name = 'job_changes') - ?, namespace = ?, name = ?, revision = ?, \
-         enabled = ?, run_on = ?, updated_at = ?, counts_from = ?, retention_age_ms = ?, retention_runs = ?, words = ?, document = ? \
+         enabled = ?, run_on = ?, updated_at = ?, counts_from = ?, retention_age_ms = ?, retention_runs = ?, \
+         webhook_on = ?, webhook_receiver = ?, words = ?, document = ? \
          WHERE id = ? AND removed_seq = 0 AND revision = ?",
         seq_back,
         word(&doc.namespace),
         word(&doc.name),
         job.revision,
         doc.enabled,
-        run_on(doc.run_on),
+        fired_by(doc),
         ms(job.updated_at),
         ms(job.counts_from),
         retention_age(doc),
         doc.retention.runs,
+        webhook_on(doc),
+        webhook_receiver(doc),
         words(doc),
         to_json(doc),
         word(job.id),
@@ -242,6 +249,16 @@ fn label_rows(job: &Job) -> impl Iterator<Item = [Value; 5]> + '_ {
         .map(move |(label, value)| [word(job.id), word(label), word(value), word(&doc.namespace), word(&doc.name)])
 }
 
+fn fired_by(doc: &JobDocument) -> Value {
+    match (&doc.action, doc.run_on) {
+        (Action::Service(_), _) => word(SERVICE),
+        (_, kind) => run_on(kind),
+    }
+}
+
+/// In the place of where a job runs: nobody fires a service.
+pub(super) const SERVICE: &str = "service";
+
 pub(super) fn run_on(run_on: RunOn) -> Value {
     word(match run_on {
         RunOn::One => "one",
@@ -252,6 +269,15 @@ pub(super) fn run_on(run_on: RunOn) -> Value {
 
 fn retention_age(doc: &JobDocument) -> Value {
     doc.retention.age.map(|age| age.get().as_millis() as u64).into()
+}
+
+fn webhook_on(doc: &JobDocument) -> Value {
+    doc.webhook.as_ref().map_or(0, Webhook::told_bits).into()
+}
+
+fn webhook_receiver(doc: &JobDocument) -> Value {
+    let cut = |hook: &Webhook| hook.receiver().chars().take(RECEIVER_CHARS_MAX).collect::<String>();
+    doc.webhook.as_ref().map(cut).into()
 }
 
 /// What `q` is looked for in: name, description, what is run.

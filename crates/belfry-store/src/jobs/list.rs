@@ -1,8 +1,10 @@
 //! Pages of living jobs, by namespace and name.
 
 use belfry_core::Job;
+use belfry_core::job::RunOn;
 use belfry_sql::{Dialect, Statement, Value};
 
+use super::change::SERVICE;
 use super::{COLUMNS, raw};
 use crate::columns::word;
 use crate::dialect::pair_after;
@@ -24,6 +26,12 @@ pub struct JobFilter {
     /// Every one of these label = value pairs.
     pub labels: Vec<(String, String)>,
     pub enabled: Option<bool>,
+    /// Only jobs whose newest run that was started did not succeed; a service ends when it is told to, and is none of them.
+    pub failing: bool,
+    /// Only jobs of which a run is going.
+    pub running: bool,
+    /// Only jobs whose newest run was on the node of this name, or that have a home, which only the servers know.
+    pub node_name: Option<String>,
     /// Jobs after this one.
     pub cursor: Option<JobCursor>,
     pub limit: usize,
@@ -97,6 +105,21 @@ pub(crate) fn page(dialect: Dialect, filter: &JobFilter, within: Within<'_>, lim
     if let Some(enabled) = filter.enabled {
         text.push_str(" AND j.enabled = ?");
         args.push(enabled.into());
+    }
+    if filter.failing {
+        text.push_str(" AND j.run_on <> ? AND EXISTS (SELECT 1 FROM job_standings s WHERE s.job = j.id AND s.failed_in_a_row > 0)");
+        args.push(SERVICE.into());
+    }
+    if filter.running {
+        // Its id is hidden from the planner, which might else begin with the runs and then sort.
+        text.push_str(" AND COALESCE(j.id, '') IN (SELECT r.job FROM runs r WHERE r.state = 'running')");
+    }
+    if let Some(node_name) = &filter.node_name {
+        let home = super::change::run_on(RunOn::Home);
+        text.push_str(
+            " AND (j.run_on = ? OR EXISTS (SELECT 1 FROM job_standings s WHERE s.job = j.id AND s.last_node_name = ?))",
+        );
+        args.extend([home, word(node_name)]);
     }
     if let Some(q) = filter.q.as_deref().filter(|q| !q.is_empty()) {
         text.push_str(" AND j.words LIKE ? ESCAPE '!'");

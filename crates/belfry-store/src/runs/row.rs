@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use belfry_core::run::{Marks, OutputFacts, Run, RunState, Trigger, Usage};
+use belfry_core::run::{Held, Marks, OutputFacts, Run, RunState, Trigger, Usage};
 use belfry_core::{Fence, Incarnation};
 use belfry_sql::{Row, Value};
 
@@ -43,12 +43,15 @@ pub(super) const COLUMN_NAMES: &[&str] = &[
     "progress",
     "next_attempt_at",
     "marks",
+    "held",
+    "script",
+    "overdue_at",
 ];
 
 pub(crate) const COLUMNS: &str = "id, job, namespace, job_name, revision, planned, trigger_kind, trigger_by, trigger_key, trigger_of, \
      state, reason, attempt, node, node_name, incarnation, fence, claimed_at, dispatched_at, started_at, \
      ended_at, exit_code, exit_signal, late, cpu_ms, max_rss_bytes, left_behind, output_bytes, output_dropped_bytes, placement, progress, \
-     next_attempt_at, marks";
+     next_attempt_at, marks, held, script, overdue_at";
 
 /// What a step forward may change; the rest is known when a run is planned. What the others read comes last.
 pub(super) const UPDATED: &[(&str, &str)] = &[
@@ -71,20 +74,24 @@ pub(super) const UPDATED: &[(&str, &str)] = &[
     ("cpu_ms", "new.cpu_ms"),
     ("max_rss_bytes", "new.max_rss_bytes"),
     ("left_behind", "new.left_behind"),
+    ("held", "new.held"),
+    ("script", "new.script"),
     ("output_bytes", "new.output_bytes"),
     ("output_dropped_bytes", "new.output_dropped_bytes"),
     ("marks", "old.marks | new.marks"),
     // Whoever took the run over does not know why its node was chosen.
     ("placement", "CASE WHEN new.placement IS NULL THEN old.placement ELSE new.placement END"),
+    ("overdue_at", "new.overdue_at"),
     ("state", "new.state"),
     ("progress", "new.progress"),
 ];
 
-pub(super) fn run_row(run: &Run) -> [Value; 33] {
-    let (kind, by, key, of) = match &run.trigger {
-        Trigger::Schedule => ("schedule", None, None, None),
-        Trigger::Manual { by, key } => ("manual", Some(by), Some(key), None),
-        Trigger::Rerun { by, key, of } => ("rerun", Some(by), Some(key), Some(of)),
+pub(super) fn run_row(run: &Run) -> [Value; 36] {
+    let (by, key, of) = match &run.trigger {
+        Trigger::Schedule => (None, None, None),
+        Trigger::Manual { by, key } => (Some(by), Some(key), None),
+        Trigger::Rerun { by, key, of } => (Some(by), Some(key), Some(of)),
+        Trigger::Wrapped { instance } => (None, Some(instance), None),
     };
     [
         word(run.id),
@@ -93,7 +100,7 @@ pub(super) fn run_row(run: &Run) -> [Value; 33] {
         word(&run.job_name),
         run.revision.into(),
         ms(run.planned).into(),
-        word(kind),
+        word(run.trigger.as_str()),
         opt_word(by),
         opt_word(key),
         opt_word(of),
@@ -120,6 +127,9 @@ pub(super) fn run_row(run: &Run) -> [Value; 33] {
         run.progress().into(),
         opt_ms(run.next_attempt_at),
         u32::from(run.marks.bits()).into(),
+        run.usage.held.bits().into(),
+        opt_word(run.script.as_ref()),
+        opt_ms(run.overdue_at),
     ]
 }
 
@@ -149,10 +159,17 @@ pub(super) fn run_from(row: &Row) -> Result<Run, StoreError> {
         signal: row.opt_int(22).map(|signal| signal as i32),
         late: row.int(23) != 0,
         marks: Marks::from_bits(row.int(32) as u8),
-        usage: Usage { cpu_ms: row.int(24) as u64, max_rss_bytes: row.int(25) as u64, left_behind: row.int(26) as u32 },
+        usage: Usage {
+            cpu_ms: row.int(24) as u64,
+            max_rss_bytes: row.int(25) as u64,
+            left_behind: row.int(26) as u32,
+            held: Held::from_bits(row.int(33) as u32),
+        },
         output: OutputFacts { bytes: row.int(27) as u64, dropped_bytes: row.int(28) as u64 },
+        overdue_at: opt_instant(row, 35),
         // A reason that only a newer Belfry knows must not hide the run.
         placement: row.opt_text(29).and_then(|text| serde_json::from_str(text).ok()).map(Arc::new),
+        script: row.opt_text(34).map(str::to_owned),
     })
 }
 
@@ -167,6 +184,7 @@ fn trigger(row: &Row) -> Result<Trigger, StoreError> {
     match row.text(6) {
         "schedule" => Ok(Trigger::Schedule),
         "manual" => Ok(Trigger::Manual { by, key }),
+        "wrapped" => Ok(Trigger::Wrapped { instance: key }),
         "rerun" => Ok(Trigger::Rerun { by, key, of: parsed(row, 9, "run id of a rerun")? }),
         other => Err(StoreError::unreadable("run", format!("`{other}` is not a trigger of a run"))),
     }

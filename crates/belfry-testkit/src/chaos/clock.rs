@@ -7,7 +7,7 @@ const LIBRARY: &str = "libfaketimeMT.so.1";
 const LIBRARY_FOLDERS: [&str; 3] =
     ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime"];
 
-pub(super) struct FakeClock {
+pub(crate) struct FakeClock {
     file: PathBuf,
 }
 
@@ -28,13 +28,18 @@ impl FakeClock {
 
     /// For the process whose clock it is.
     pub(super) fn env(&self) -> Vec<(String, String)> {
+        let file = ("FAKETIME_TIMESTAMP_FILE".to_owned(), self.file.display().to_string());
+        let cache = ("FAKETIME_CACHE_DURATION".to_owned(), "1".to_owned());
+        Self::library_env().into_iter().chain([file, cache]).collect()
+    }
+
+    /// Without saying what the time is.
+    pub(crate) fn library_env() -> Vec<(String, String)> {
         let library =
             LIBRARY_FOLDERS.map(|folder| PathBuf::from(folder).join(LIBRARY)).into_iter().find(|it| it.is_file());
         let library = library.unwrap_or_else(|| panic!("{LIBRARY} is missing; install the Debian package faketime"));
         [
             ("LD_PRELOAD", library.display().to_string()),
-            ("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string()),
-            ("FAKETIME_CACHE_DURATION", "1".to_owned()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
             ("DONT_FAKE_MONOTONIC", "1".to_owned()),
         ]

@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::Plan;
 use super::backend::{Backend, Ground};
 use super::clock::FakeClock;
 use super::disk::SmallDisk;
@@ -18,7 +19,6 @@ use crate::proxy::Proxy;
 use crate::servers::Port;
 use crate::until::until;
 
-pub(super) const TTL: Duration = Duration::from_secs(2);
 pub(super) const SHARDS: usize = 16;
 const AGENTS: usize = 5;
 const SLOTS: &str = "100";
@@ -29,6 +29,7 @@ const GONE_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Cluster {
     program: PathBuf,
+    pub(super) ttl: Duration,
     env: Vec<(String, String)>,
     /// In the environment of all its processes.
     mark: (String, String),
@@ -67,16 +68,16 @@ pub(super) struct Agent {
 
 impl Cluster {
     /// Everything runs and is connected.
-    pub(super) async fn start(program: &Path, backend: Backend, planted: Option<&str>) -> Self {
+    pub(super) async fn start(plan: &Plan) -> Self {
         let folder = tempfile::Builder::new().prefix("belfry-chaos-").tempdir().expect("a temporary folder");
         let mark = ("BELFRY_TESTKIT".to_owned(), folder.path().display().to_string());
-        let ground = backend.start();
-        let mut env = vec![mark.clone(), ("BELFRY_TTL".to_owned(), format!("{}s", TTL.as_secs()))];
-        env.extend(planted.map(|bug| ("BELFRY_PLANTED_BUG".to_owned(), bug.to_owned())));
-        let mut cluster =
-            Self { program: program.to_owned(), env, mark, agents: Vec::new(), servers: Vec::new(), ground, folder };
-        for number in 0..backend.servers() {
-            let server = Server::new(number, backend, &cluster.ground, cluster.folder.path());
+        let ground = plan.backend.start();
+        let mut env = vec![mark.clone(), ("BELFRY_TTL".to_owned(), format!("{}s", plan.ttl.as_secs()))];
+        env.extend(plan.planted.iter().map(|bug| ("BELFRY_PLANTED_BUG".to_owned(), bug.clone())));
+        let (program, ttl) = (plan.program.clone(), plan.ttl);
+        let mut cluster = Self { program, ttl, env, mark, agents: Vec::new(), servers: Vec::new(), ground, folder };
+        for number in 0..plan.backend.servers() {
+            let server = Server::new(number, plan.backend, &cluster.ground, cluster.folder.path());
             cluster.servers.push(server);
             cluster.start_server(number);
             cluster.until_serving(number).await;
@@ -132,6 +133,8 @@ impl Cluster {
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         let mut env = self.env.clone();
         env.push(("BELFRY_DATA".to_owned(), agent.data.display().to_string()));
+        // Else no work would be taken long before the disk is full.
+        env.push(("BELFRY_DISK_FLOOR".to_owned(), "0".to_owned()));
         env.extend(agent.clock.iter().flat_map(FakeClock::env));
         let daemon = Daemon::start(&agent.name, &self.program, &args, &env, &self.log(&agent.name));
         self.agents[number].daemon = Some(daemon);

@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use nix::sys::signal::Signal;
 
 use super::backend::Backend;
-use super::cluster::{Cluster, SHARDS, Said, TTL};
+use super::cluster::{Cluster, SHARDS, Said};
 use super::firing::Firing;
 use super::jobs::ChaosJob;
+use super::services::Services;
 use crate::judge::TroubleOf;
 use crate::proxy::{Direction, Proxy};
 use crate::seed::Seed;
@@ -62,6 +63,18 @@ impl Kind {
         Kind::StepAgentClock,
         Kind::StepServerClock,
     ];
+
+    /// While it lasts nobody can start anything, however many servers there are.
+    pub(super) fn lets_nothing_start(self, backend: Backend) -> bool {
+        let one_server = backend == Backend::Sqlite;
+        match self {
+            Kind::CoordinatorAway | Kind::KillAllServers => true,
+            Kind::KillServer | Kind::StopServer | Kind::PauseServer | Kind::IsolateServer => one_server,
+            Kind::StepServerClock | Kind::ServerDiskFull => one_server,
+            Kind::KillAgent | Kind::PauseAgent | Kind::CutLink | Kind::IsolateAgent | Kind::StepAgentClock => false,
+            Kind::AgentDiskFull | Kind::KillMember | Kind::StoreAway => false,
+        }
+    }
 
     pub fn name(self) -> &'static str {
         match self {
@@ -139,6 +152,7 @@ pub(super) struct Ordeal<'a> {
     pub(super) cluster: &'a mut Cluster,
     pub(super) firing: Firing<'a>,
     pub(super) jobs: &'a [ChaosJob],
+    pub(super) services: &'a Services,
     pub(super) seed: Seed,
 }
 
@@ -183,9 +197,20 @@ impl Ordeal<'_> {
         self.seed.below(self.cluster.agents.len() as u64) as usize
     }
 
+    /// One that a service runs on, which must then move.
+    fn any_agent_in_service(&mut self) -> usize {
+        let nodes = self.services.nodes();
+        let of_service = |agent: &usize| nodes.contains(&self.cluster.agents[*agent].name);
+        let agents: Vec<usize> = (0..self.cluster.agents.len()).filter(of_service).collect();
+        match agents.len() as u64 {
+            0 => self.any_agent(),
+            count => agents[self.seed.below(count) as usize],
+        }
+    }
+
     /// Between two numbers of tenths of the TTL.
     fn span(&mut self, from: u64, to: u64) -> Duration {
-        TTL * (from + self.seed.below(to - from + 1)) as u32 / 10
+        self.cluster.ttl * (from + self.seed.below(to - from + 1)) as u32 / 10
     }
 
     fn any_manner(&mut self) -> Manner {
@@ -253,8 +278,10 @@ impl Ordeal<'_> {
         let owned = self.cluster.servers[victim].shards().await;
         suffered.from = now();
         self.cluster.servers[victim].signal(Signal::SIGSTOP);
-        let (taken_over, ()) =
-            tokio::join!(self.until_taken_over(victim, span.saturating_sub(TTL / 4)), tokio::time::sleep(span));
+        let (taken_over, ()) = tokio::join!(
+            self.until_taken_over(victim, span.saturating_sub(self.cluster.ttl / 4)),
+            tokio::time::sleep(span)
+        );
         self.cluster.servers[victim].signal(Signal::SIGCONT);
         suffered.healed = now();
         if self.cluster.servers.len() > 1 && taken_over {
@@ -262,7 +289,7 @@ impl Ordeal<'_> {
             return;
         }
         let names: Vec<&str> = Self::of_shards(self.jobs, &owned).iter().map(|job| job.name.as_str()).collect();
-        tokio::time::sleep(TTL / 2).await;
+        tokio::time::sleep(self.cluster.ttl / 2).await;
         let held_up = self.firing.held_up(suffered.from, suffered.healed, |line| names.contains(&line.job.as_str()));
         suffered.effect = (held_up > 0).then(|| format!("paused for {span:?}: {held_up} starts held up"));
     }
@@ -329,7 +356,7 @@ impl Ordeal<'_> {
     }
 
     async fn kill_agent(&mut self, suffered: &mut Suffered) {
-        let victim = self.any_agent();
+        let victim = self.any_agent_in_service();
         suffered.of = TroubleOf::Node(self.cluster.agents[victim].name.clone());
         let before = self.incarnation(victim).await;
         suffered.from = now();
@@ -353,7 +380,7 @@ impl Ordeal<'_> {
     }
 
     async fn pause_agent(&mut self, suffered: &mut Suffered) {
-        let victim = self.any_agent();
+        let victim = self.any_agent_in_service();
         let span = self.span(5, 30);
         let name = self.cluster.agents[victim].name.clone();
         suffered.of = TroubleOf::Node(name.clone());
@@ -367,9 +394,9 @@ impl Ordeal<'_> {
             let count = self.firing.held_up(suffered.from, suffered.healed, |line| line.node == name);
             (count > 0).then_some(count)
         };
-        suffered.effect = match until_within(TTL / 2, held_up).await {
+        suffered.effect = match until_within(self.cluster.ttl / 2, held_up).await {
             Some(count) => Some(format!("paused for {span:?}: {count} starts held up")),
-            None if span > TTL => self.until_new_incarnation(victim, before).await,
+            None if span > self.cluster.ttl => self.until_new_incarnation(victim, before).await,
             None => None,
         };
     }
@@ -402,7 +429,7 @@ impl Ordeal<'_> {
     }
 
     async fn isolate_agent(&mut self, suffered: &mut Suffered) {
-        let victim = self.any_agent();
+        let victim = self.any_agent_in_service();
         let manner = self.any_manner();
         let span = self.span(16, 35);
         suffered.of = TroubleOf::Node(self.cluster.agents[victim].name.clone());
@@ -450,24 +477,30 @@ impl Ordeal<'_> {
         suffered.effect = full.and(well).map(|()| "its spool could not be written, and then again".to_owned());
     }
 
+    /// A member that a server works with: it has an effect when that server turns to another one with its requests.
     async fn kill_member(&mut self, suffered: &mut Suffered) {
-        let member = self.seed.below(self.cluster.ground.member_addresses().len() as u64) as usize;
-        let made = |cluster: &Cluster| -> u64 {
-            cluster.servers.iter().flat_map(|server| &server.member_links).map(Proxy::connections_made).sum()
+        let client = self.any_server();
+        let requested = |cluster: &Cluster| -> Vec<u64> {
+            cluster.servers[client].member_links.iter().map(Proxy::requested_bytes).collect()
         };
-        let before = made(self.cluster);
+        let earlier = requested(self.cluster);
+        tokio::time::sleep(self.cluster.ttl / 2).await;
+        let before = requested(self.cluster);
+        let lately: Vec<u64> = before.iter().zip(earlier).map(|(now, earlier)| now - earlier).collect();
+        let member = (0..lately.len()).max_by_key(|member| lately[*member]).expect("members were asked for in `fits`");
         suffered.from = now();
         self.cluster.ground.kill_member(member);
-        let again = async |cluster: &Cluster| {
-            until_within(EFFECT_PATIENCE, async || (made(cluster) > before).then_some(())).await
+        let turned = async || {
+            let asked = requested(self.cluster).into_iter().zip(&before).map(|(now, before)| now - before).enumerate();
+            let others = asked.filter(|(other, _)| *other != member).map(|(_, bytes)| bytes);
+            others.max().is_some_and(|most| most >= lately[member]).then_some(())
         };
-        let to_another = again(self.cluster).await;
+        let turned = if lately[member] > 0 { until_within(EFFECT_PATIENCE, turned).await } else { None };
         tokio::time::sleep(self.span(5, 20)).await;
         self.cluster.ground.restart_member(member);
         suffered.healed = now();
-        // Who had a connection to each of them connects again when it is back.
-        let to_any = if to_another.is_some() { to_another } else { again(self.cluster).await };
-        suffered.effect = to_any.map(|()| "servers connected again".to_owned());
+        let name = self.cluster.servers[client].name();
+        suffered.effect = turned.map(|()| format!("{name} had worked with it, and turned to another one"));
     }
 
     async fn take_coordinator_away(&mut self, suffered: &mut Suffered) {
@@ -501,7 +534,7 @@ impl Ordeal<'_> {
         suffered.from = now();
         self.cluster.ground.kill_database();
         let (all_say_so, ()) = tokio::join!(until_say_away("store", &said), tokio::time::sleep(span));
-        let fired = self.firing.count(suffered.from + TTL / 4, now());
+        let fired = self.firing.count(suffered.from + self.cluster.ttl / 4, now());
         if fired == 0 {
             suffered.stood_still = Some(format!("nothing fired for {span:?} while only the store was away"));
         }

@@ -10,6 +10,7 @@ mod faults;
 mod firing;
 mod jobs;
 mod report;
+mod services;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,12 +18,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 pub use backend::Backend;
-use cluster::{Cluster, TTL};
+pub(crate) use clock::FakeClock;
+use cluster::Cluster;
 pub use faults::Kind;
 use faults::{Ordeal, Suffered};
 use firing::Firing;
 use jobs::ChaosJob;
 pub use report::Report;
+use services::{Services, Standstill};
 
 use crate::client::Run;
 use crate::judge::{Case, MarkedLost, Tally, Trouble, TroubleOf, judge};
@@ -41,6 +44,7 @@ pub struct Plan {
     pub program: PathBuf,
     pub backend: Backend,
     pub seed: u64,
+    pub ttl: Duration,
     /// Faults with an effect that are wanted.
     pub faults: usize,
     /// These in turn; all that the backend allows when empty.
@@ -65,6 +69,7 @@ impl Plan {
             program: program.into(),
             backend,
             seed: Seed::number_from_env(20_261_116),
+            ttl: Duration::from_secs(2),
             faults: kinds.len(),
             kinds: kinds.to_vec(),
             planted: None,
@@ -79,19 +84,29 @@ impl Plan {
 /// Runs the whole ordeal. Nothing of it is left when it returns.
 pub async fn run(plan: &Plan) -> Report {
     let began = now();
-    let mut cluster = Cluster::start(&plan.program, plan.backend, plan.planted.as_deref()).await;
+    let mut cluster = Cluster::start(plan).await;
     let witness = Witness::new();
     let jobs = jobs::add_all(cluster.any_client(), &witness, plan.herd).await;
+    let services = Services::add(cluster.any_client()).await;
     let mut kinds: Vec<Kind> = if plan.kinds.is_empty() { Kind::ALL.to_vec() } else { plan.kinds.clone() };
     kinds.retain(|kind| kind.fits(plan.backend, &cluster));
     let mut report = Report::new(plan.backend, plan.seed, &kinds);
-    let mut ordeal =
-        Ordeal { cluster: &mut cluster, firing: Firing::new(&witness), jobs: &jobs, seed: Seed::of(plan.seed) };
+    let mut ordeal = Ordeal {
+        cluster: &mut cluster,
+        firing: Firing::new(&witness),
+        jobs: &jobs,
+        services: &services,
+        seed: Seed::of(plan.seed),
+    };
     let mut troubles = Vec::new();
     let steady: Vec<&ChaosJob> = jobs.iter().filter(|job| job.steady).collect();
     if ordeal.firing.until_again_after(began, &steady, RECOVERY_PATIENCE).await.is_none() {
         report.broken.push("it never began to fire".to_owned());
     }
+    if !services.until_all_run().await {
+        report.broken.push("not all services began to run".to_owned());
+    }
+    let mut standstills = Vec::new();
     let mut turns = kinds.iter().copied().cycle();
     for _ in 0..2 * plan.faults + kinds.len() {
         // A kind that did nothing so far gets another chance.
@@ -101,6 +116,9 @@ pub async fn run(plan: &Plan) -> Report {
         let recovery = ordeal.firing.until_again_after(suffered.healed, &steady, RECOVERY_PATIENCE).await;
         if plan.aloud {
             tell(&suffered, recovery, began);
+        }
+        if suffered.kind.lets_nothing_start(plan.backend) {
+            standstills.push(Standstill { from: suffered.from, healed: suffered.healed });
         }
         match recovery {
             Some(took) => report.recovered(took),
@@ -115,6 +133,8 @@ pub async fn run(plan: &Plan) -> Report {
     if !plan.quiet_machine {
         troubles.push(Trouble { from: began, to: now(), of: TroubleOf::Everything });
     }
+    report.kept_running(services.judge(&standstills));
+    services.pause(cluster.any_client()).await;
     finish(&cluster, &jobs, &witness, plan, &troubles, &mut report).await;
     if let Some(folder) = &plan.keep {
         keep(&cluster, &witness, folder);
@@ -165,7 +185,7 @@ async fn finish(
     for (job, due) in jobs.iter().zip(&due) {
         let lines: Vec<_> = lines.iter().filter(|line| line.job == job.name).cloned().collect();
         let records: Vec<Run> = records.iter().filter(|run| run.job_name == job.name).cloned().collect();
-        let late_after = SignedDuration::try_from(TTL + LATE_BEYOND_TTL).expect("a short time") + job.jitter;
+        let late_after = SignedDuration::try_from(plan.ttl + LATE_BEYOND_TTL).expect("a short time") + job.jitter;
         let case = Case {
             job: &job.name,
             due,
@@ -184,7 +204,7 @@ async fn finish(
     report.ends = tally;
     report.count_reasons(&records);
     if plan.quiet_machine {
-        report.judge_recoveries(TTL);
+        report.judge_recoveries(plan.ttl);
     }
 }
 

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use super::backend::Backend;
 use super::faults::{Kind, Suffered};
+use super::services::Seen;
 use crate::client::Run;
 use crate::judge::{Fault, Tally};
 
 /// Of each kind of broken promise.
 const EXAMPLES_SHOWN: usize = 5;
+/// A service that ran twice at once, does not run, or has a fence that did not grow.
+const SERVICE_BROKEN: &str = "service";
 const RECOVERY_BEYOND_TTL: Duration = Duration::from_secs(5);
 const TAKEOVER_BEYOND_TTL: Duration = Duration::from_secs(3);
 /// A server that stops by itself waits for nobody's silence; a fire is at most a second away.
@@ -31,6 +34,7 @@ pub struct Report {
     pub broken: Vec<String>,
     recoveries: Vec<Duration>,
     takeovers: BTreeMap<Kind, Vec<Duration>>,
+    services: Seen,
     pub took: Duration,
 }
 
@@ -48,6 +52,7 @@ impl Report {
             broken: Vec::new(),
             recoveries: Vec::new(),
             takeovers: BTreeMap::new(),
+            services: Seen::default(),
             took: Duration::ZERO,
         }
     }
@@ -67,6 +72,10 @@ impl Report {
         }
     }
 
+    pub(super) fn kept_running(&mut self, services: Seen) {
+        self.services = services;
+    }
+
     pub(super) fn recovered(&mut self, took: Duration) {
         self.recoveries.push(took);
     }
@@ -75,6 +84,9 @@ impl Report {
         let late = self.recoveries.iter().filter(|took| **took > ttl + RECOVERY_BEYOND_TTL).count();
         if late > 0 {
             self.broken.push(format!("{late} times it fired again only later than TTL + {RECOVERY_BEYOND_TTL:?}"));
+        }
+        if quantile(&self.services.absences, 0.99) > ttl + TAKEOVER_BEYOND_TTL {
+            self.broken.push(format!("services were absent for longer than TTL + {TAKEOVER_BEYOND_TTL:?}"));
         }
         for (kind, takeovers) in &self.takeovers {
             let bound = if *kind == Kind::StopServer { GRACEFUL_TAKEOVER_MAX } else { ttl + TAKEOVER_BEYOND_TTL };
@@ -90,7 +102,10 @@ impl Report {
 
     /// No promise was broken, and every kind of fault was seen to do something.
     pub fn is_good(&self) -> bool {
-        self.faults.is_empty() && self.broken.is_empty() && self.kinds_without_effect().next().is_none()
+        self.faults.is_empty()
+            && self.broken.is_empty()
+            && self.services.broken.is_empty()
+            && self.kinds_without_effect().next().is_none()
     }
 
     pub(super) fn kinds_without_effect(&self) -> impl Iterator<Item = Kind> {
@@ -102,6 +117,9 @@ impl Report {
         let mut verdicts = BTreeMap::new();
         for fault in &self.faults {
             *verdicts.entry(fault.kind()).or_default() += 1;
+        }
+        if !self.services.broken.is_empty() {
+            verdicts.insert(SERVICE_BROKEN, self.services.broken.len());
         }
         verdicts
     }
@@ -134,6 +152,9 @@ impl fmt::Display for Report {
         let verdicts = self.verdicts();
         let count = |kind: &&str| format!("{kind} {}", verdicts.get(kind).copied().unwrap_or(0));
         writeln!(f, "  verdicts: {}", Fault::KINDS.iter().map(count).collect::<Vec<_>>().join(", "))?;
+        if self.services.absences.is_empty() {
+            writeln!(f, "  services, started {} times, were never absent", self.services.starts)?;
+        }
         let mut times = |what: &str, times: &[Duration]| {
             let of = |part| quantile(times, part).as_secs_f64();
             let (p50, p99) = (of(0.5), of(0.99));
@@ -144,8 +165,12 @@ impl fmt::Display for Report {
             }
         };
         times("fires again after a heal", &self.recoveries)?;
+        times(&format!("services, started {} times, absent", self.services.starts), &self.services.absences)?;
         for (kind, takeovers) in &self.takeovers {
             times(&format!("{}: its shards fire again", kind.name()), takeovers)?;
+        }
+        for (absent, what) in self.services.longest.iter().rev() {
+            writeln!(f, "    absent for {:.2} s: {what}", absent.as_secs_f64())?;
         }
         for kind in Fault::KINDS {
             let of_kind = self.faults.iter().filter(|fault| fault.kind() == kind);
@@ -153,7 +178,7 @@ impl fmt::Display for Report {
                 writeln!(f, "  {fault:?}")?;
             }
         }
-        for broken in &self.broken {
+        for broken in self.broken.iter().chain(&self.services.broken) {
             writeln!(f, "  broken: {broken}")?;
         }
         for kind in self.kinds_without_effect() {

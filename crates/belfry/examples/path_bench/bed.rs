@@ -7,7 +7,8 @@ use std::time::Duration;
 use belfry_agent::{Agent, AgentConfig};
 use belfry_control::{Control, ControlConfig};
 use belfry_coord::{SqlCoordinator, SystemClock, Users};
-use belfry_core::job::{Action, Exec, JobDocument};
+use belfry_core::job::{Action, Exec, JobDocument, Limits};
+use belfry_core::units::{Size, Span};
 use belfry_core::{JobId, ServerId, Timestamp};
 use belfry_exec::ZygoteCommand;
 use belfry_proto::session::{self, FromAgent, ToAgent, to_agent};
@@ -16,6 +17,48 @@ use belfry_store::{Actor, Change, Store};
 use tokio::sync::mpsc;
 
 const JOBS_PER_WRITE: usize = 2_000;
+
+/// How a job of the bench is run.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Plain,
+    /// Another user, and what the kernel limits for each process.
+    AsUserWithLimits,
+    /// The same, and what is limited for the whole tree, by a cgroup where the machine has them.
+    AsUserWithAllLimits,
+    /// Exclusive work, which ends with the trust of its node.
+    BehindShim,
+}
+
+impl Kind {
+    fn write_into(self, document: &mut JobDocument) {
+        let of_each_process = Limits {
+            open_files: Some(1024),
+            cpu_time: Some(Span::from_millis(600_000)),
+            file_size: Some(Size::from_bytes(1 << 30)),
+            ..Limits::default()
+        };
+        let of_the_tree = Limits {
+            memory: Some(Size::from_bytes(1 << 30)),
+            cpus: Some(1.0),
+            processes: Some(100),
+            ..of_each_process
+        };
+        let mut as_user = |limits| {
+            document.run_as.user = Some("nobody".to_owned());
+            document.limits = Some(limits);
+        };
+        match self {
+            Kind::Plain => {}
+            Kind::AsUserWithLimits => as_user(of_each_process),
+            Kind::AsUserWithAllLimits => as_user(of_the_tree),
+            Kind::BehindShim => {
+                let retry = serde_json::json!({ "attempts": 2, "on": ["lost"] });
+                document.retry = Some(serde_json::from_value(retry).expect("a retry"));
+            }
+        }
+    }
+}
 
 pub struct Bed {
     temporary: Option<tempfile::TempDir>,
@@ -70,9 +113,12 @@ impl Bed {
             labels: Default::default(),
             slots,
             allow_root: true,
-            default_user: "nobody".to_owned(),
+            default_user: None,
+            policy: None,
             quit_time: Duration::from_secs(10),
             spool_max_bytes: 1 << 30,
+            run_logs: None,
+            disk_floor_bytes: None,
             zygote: ZygoteCommand { program, args: vec!["__zygote".to_owned()] },
             join: None,
         })
@@ -89,6 +135,17 @@ impl Bed {
 
     /// The id of the last one.
     pub async fn add_jobs(&self, control: &Control, count: usize, schedule: &str, argv: &[&str]) -> JobId {
+        self.add_jobs_of(Kind::Plain, control, count, schedule, argv).await
+    }
+
+    pub async fn add_jobs_of(
+        &self,
+        kind: Kind,
+        control: &Control,
+        count: usize,
+        schedule: &str,
+        argv: &[&str],
+    ) -> JobId {
         let action = Action::Exec(Exec { argv: argv.iter().map(|s| (*s).to_owned()).collect() });
         let now = Timestamp::now();
         let id = |n: usize| JobId::new(now, (u128::from(tag(schedule)) << 40) | n as u128);
@@ -102,6 +159,7 @@ impl Bed {
                     );
                     document.schedule.0.push(schedule.to_owned());
                     document.timezone = Some("Europe/Berlin".to_owned());
+                    kind.write_into(&mut document);
                     Change::Create { id: id(n), document }
                 })
                 .collect();

@@ -14,6 +14,8 @@ mod rows;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
+    // As in the shipped binary.
+    nix::sys::prctl::set_thp_disable(true).expect("Linux has it since 3.15");
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     if let [first, folder, each_second] = &wanted[..]
@@ -29,9 +31,10 @@ fn main() {
         return runtime.block_on(cluster::run(backends));
     }
     type Row = (&'static str, fn(&tokio::runtime::Runtime) -> serde_json::Value);
-    let all: [Row; 6] = [
+    let all: [Row; 7] = [
         ("lag", |rt| rt.block_on(rows::lag())),
         ("runs", |rt| rt.block_on(rows::runs(2_000, 5))),
+        ("kinds", |rt| rt.block_on(rows::kinds(2_000, 3))),
         ("herd", |rt| rt.block_on(rows::runs(10_000, 5))),
         ("noop", |rt| rt.block_on(rows::noop())),
         ("jobs", |rt| rt.block_on(rows::many_jobs(100_000))),

@@ -8,10 +8,11 @@ use belfry_store::RunFilter;
 use serde_json::{Value, json};
 
 use crate::baseline::{batched_commits, lag_ms, spawn_loop, timer_and_spawn};
-use crate::bed::{Bed, instant_agent};
+use crate::bed::{Bed, Kind, instant_agent};
 
 const LAG_SECONDS: usize = 15;
 const LAG_JOBS: usize = 4;
+const AGENT_BYTES: usize = 1 << 30;
 
 /// Planned instant to the first action of the child, beside a bare timer and spawn in alternating seconds.
 pub async fn lag() -> Value {
@@ -76,12 +77,46 @@ async fn bare_loop(count: usize) -> Herd {
     Herd { last_start_s, last_end_s, ..Herd::default() }
 }
 
+/// Runs as another user with limits, and behind shims, beside plain ones; in alternating rounds, and the first also in an agent that
+/// holds much memory.
+pub async fn kinds(count: usize, rounds: usize) -> Value {
+    let (mut limited, mut all_limits, mut shims) = (vec![], vec![], vec![]);
+    let (mut large, mut failed) = (vec![], 0);
+    for _ in 0..rounds {
+        let plain = herd_of(Kind::Plain, count).await;
+        let mut beside = async |kind| {
+            let herd = herd_of(kind, count).await;
+            failed += herd.not_succeeded;
+            (count as f64 / herd.last_end_s, plain.last_end_s / herd.last_end_s)
+        };
+        limited.push(beside(Kind::AsUserWithLimits).await);
+        all_limits.push(beside(Kind::AsUserWithAllLimits).await);
+        shims.push(beside(Kind::BehindShim).await);
+        let memory = vec![1_u8; AGENT_BYTES];
+        let plain = herd_of(Kind::Plain, count).await;
+        let herd = herd_of(Kind::AsUserWithLimits, count).await;
+        drop(std::hint::black_box(memory));
+        failed += plain.not_succeeded + herd.not_succeeded;
+        large.push((count as f64 / herd.last_end_s, plain.last_end_s / herd.last_end_s));
+    }
+    let figures = |of: &[(f64, f64)]| {
+        let ratios: Vec<f64> = of.iter().map(|(_, ratio)| *ratio).collect();
+        json!({ "runs_per_s": median(of.iter().map(|(rate, _)| *rate).collect()), "ratio": median(ratios.clone()), "ratio_of_rounds": ratios })
+    };
+    json!({ "jobs": count, "rounds": rounds, "not_succeeded": failed, "as_user_with_limits": figures(&limited), "agent_1GiB": figures(&large),
+            "as_user_with_all_limits": figures(&all_limits), "behind_shim": figures(&shims) })
+}
+
 async fn herd(count: usize) -> Herd {
+    herd_of(Kind::Plain, count).await
+}
+
+async fn herd_of(kind: Kind, count: usize) -> Herd {
     let bed = Bed::new().await;
     let control = bed.control().await;
     let _agent = bed.agent(&control, 256).await;
     let due = due_in(Duration::from_secs(4 + count as u64 / 2_000));
-    bed.add_jobs(&control, count, &format!("@at {due}"), &["/bin/true"]).await;
+    bed.add_jobs_of(kind, &control, count, &format!("@at {due}"), &["/bin/true"]).await;
     assert!(Timestamp::now() < due, "saving the jobs took too long");
     let before = bed.stats();
     let recorded_s = until_recorded(&bed, count, due).await;

@@ -56,14 +56,15 @@ pub enum JobCommand {
 
 #[derive(Debug, Args)]
 #[command(
-    group = ArgGroup::new("fires").multiple(false).args(["cron", "every", "at"]),
+    group = ArgGroup::new("fires").multiple(false).args(["cron", "every", "at", "service"]),
     after_help = "\
 The command is given to bash, with several words quoted as your shell had them; with --exec it is run as it stands, without a shell.
-Without --cron, --every or --at the job is only run by hand.
+Without --cron, --every, --at or --service the job is only run by hand.
 
 Examples:
   belfry job add backup --cron '0 4 * * *' --tz Europe/Berlin -- 'pg_dump shop | gzip > /srv/shop.gz'
-  belfry job add ping --every 90s --timeout 10s -- curl -fsS http://10.0.0.7/"
+  belfry job add ping --every 90s --timeout 10s -- curl -fsS http://10.0.0.7/
+  belfry job add gateway --service -- /srv/gateway --port 8080"
 )]
 pub struct JobAdd {
     pub name: JobName,
@@ -76,6 +77,9 @@ pub struct JobAdd {
     /// One moment, as 2027-01-01T04:00:00+08:00, 2027-01-01T04:00 (in --tz) or +10m
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub at: Option<When>,
+    /// It always runs, on one node, and is started again when it ends
+    #[arg(long)]
+    pub service: bool,
     /// Zone of the schedule, as Asia/Shanghai [default: the server's default zone]
     #[arg(long, value_name = "ZONE")]
     pub tz: Option<String>,

@@ -5,7 +5,10 @@ mod jobs;
 mod nodes;
 mod runs;
 mod schedule;
+mod scripts;
+mod services;
 mod serving;
+mod state;
 mod values;
 
 pub use accounts::{AuditCommand, AuditLs, LoginArgs, RoleWord, TokenCommand, UserCommand};
@@ -13,7 +16,10 @@ pub use jobs::{JobAdd, JobApply, JobCommand, JobDiff, JobExport, JobHistory, Job
 pub use nodes::{NodeCommand, NodeSet};
 pub use runs::{RunCommand, RunLs, RunPrune};
 pub use schedule::{ExplainArgs, NextArgs};
-pub use serving::{AgentArgs, HttpArgs, ServerArgs, UpArgs};
+pub use scripts::ScriptCommand;
+pub use services::ServiceCommand;
+pub use serving::{AgentArgs, HttpArgs, ServerArgs, TimeoutWord, UpArgs};
+pub use state::StateCommand;
 pub use values::{Format, JobName, KeyValue, RunRef, When, moment};
 
 use std::path::PathBuf;
@@ -73,9 +79,18 @@ pub enum Command {
     /// Runs: what became of jobs, their output
     #[command(subcommand)]
     Run(RunCommand),
+    /// Scripts that jobs execute, kept with their versions
+    #[command(subcommand)]
+    Script(ScriptCommand),
+    /// State: what jobs keep from run to run
+    #[command(subcommand)]
+    State(StateCommand),
     /// Nodes: the machines that execute
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Services: what always runs, on one node
+    #[command(subcommand)]
+    Service(ServiceCommand),
     /// Show when a schedule fires; needs no server
     Next(NextArgs),
     /// Say what was decided about a job at an instant, by which rule, and why not otherwise
@@ -95,13 +110,35 @@ pub enum Command {
     /// Who changed what
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Webhooks: how receivers know that it is this cluster that calls them
+    #[command(subcommand)]
+    Webhook(WebhookCommand),
     /// Settings that this command line uses
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Run a command of cron's on one of many hosts, with nothing but a coordinator; also when this program is called `dcron`
+    ///
+    /// In the crontab of each host: `* * * * * dcron DCRON_NAME=dbbackup.\%F_\%H\%M DCRON_COORD=etcd://h1:2379 -- /usr/local/bin/backup`.
+    /// Parameters may come from the environment too. The guide, docs/dcron.md, explains all of them.
+    Wrap {
+        /// DCRON_KEY=VALUE… -- command arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<std::ffi::OsString>,
+    },
     /// Look for what is wrong, and say what to do about it
     Doctor,
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum WebhookCommand {
+    /// Print the secret that deliveries are signed with; for admins
+    Secret {
+        /// Make a new one; for a day deliveries are signed with both
+        #[arg(long)]
+        rotate: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]

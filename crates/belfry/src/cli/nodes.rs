@@ -9,6 +9,11 @@ use super::KeyValue;
 pub enum NodeCommand {
     /// List nodes
     Ls,
+    /// Show one node: how it is, and what its machine has
+    Show {
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
     /// Change a node's weight, slots or labels
     Set(NodeSet),
     /// Give a node no new runs; what is running may finish

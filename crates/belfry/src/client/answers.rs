@@ -75,6 +75,18 @@ pub struct FieldChange {
     pub to: Value,
 }
 
+/// What a webhook was told of a run.
+#[derive(Debug, Deserialize)]
+pub struct DeliveryAnswer {
+    pub news: String,
+    pub state: String,
+    pub receiver: String,
+    pub tries: u32,
+    pub last_error: Option<String>,
+    pub next_try_at: Option<Timestamp>,
+    pub delivered_at: Option<Timestamp>,
+}
+
 #[derive(Debug, Deserialize)]
 pub struct RunAnswer {
     pub id: RunId,
@@ -86,12 +98,15 @@ pub struct RunAnswer {
     pub reason: Option<String>,
     pub trigger: String,
     pub triggered_by: Option<String>,
+    pub instance: Option<String>,
     pub rerun_of: Option<RunId>,
     pub attempt: u32,
     pub next_attempt_at: Option<Timestamp>,
     #[serde(default)]
     pub attempts: Vec<AttemptAnswer>,
     pub node_name: Option<String>,
+    #[serde(default)]
+    pub fence: u64,
     pub planned: Timestamp,
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
@@ -102,17 +117,22 @@ pub struct RunAnswer {
     #[serde(default)]
     pub late: bool,
     #[serde(default)]
+    pub overdue_at: Option<Timestamp>,
+    #[serde(default)]
     pub marks: Vec<String>,
     #[serde(default)]
     pub cpu_ms: u64,
     #[serde(default)]
     pub max_rss_bytes: u64,
     #[serde(default)]
+    pub limits_held: Vec<String>,
+    #[serde(default)]
     pub left_behind: u32,
     #[serde(default)]
     pub output_bytes: u64,
     #[serde(default)]
     pub output_dropped_bytes: u64,
+    pub script: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -174,10 +194,65 @@ pub struct NodeAnswer {
     pub excluded: bool,
     #[serde(default)]
     pub spool_full: bool,
+    #[serde(default)]
+    pub disk_low: bool,
+    pub host: Option<HostAnswer>,
+    pub free_for_needs: Option<AmountsAnswer>,
+    #[serde(default)]
+    pub disabled_jobs: Vec<DisabledJobAnswer>,
     pub connected: bool,
     pub last_heartbeat: Option<Timestamp>,
     pub clock_offset_ms: Option<i64>,
     pub runs_as: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ServiceAnswer {
+    pub namespace: String,
+    pub name: String,
+    pub state: String,
+    pub node_name: Option<String>,
+    pub since: Option<Timestamp>,
+    pub reason: Option<String>,
+    pub restarts_24h: u64,
+    pub last_exit: Option<LastExitAnswer>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct LastExitAnswer {
+    pub state: String,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub at: Option<Timestamp>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct HostAnswer {
+    pub measured_at: Timestamp,
+    pub cpus: f64,
+    pub cpu_use: Option<f64>,
+    pub load: [f64; 3],
+    pub memory_total: u64,
+    pub memory_available: u64,
+    pub disk_total: u64,
+    pub disk_free: u64,
+    pub disk_floor: u64,
+    pub booted_at: Timestamp,
+    pub kernel: String,
+    pub os: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct DisabledJobAnswer {
+    pub id: String,
+    pub name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct AmountsAnswer {
+    pub memory: u64,
+    pub cpus: f64,
+    pub disk: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -216,4 +291,19 @@ pub fn grants_in_words(grants: &BTreeMap<String, String>) -> String {
         namespace => format!("{role} in {namespace}"),
     });
     words.collect::<Vec<_>>().join(", ")
+}
+
+#[derive(Debug, Deserialize)]
+pub struct StateAnswer {
+    pub values: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ScriptAnswer {
+    pub namespace: String,
+    pub name: String,
+    pub version: u64,
+    pub sha256: String,
+    pub at: Timestamp,
+    pub author: String,
 }

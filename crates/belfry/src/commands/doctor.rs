@@ -172,7 +172,10 @@ fn look_at_cluster(cluster: &Value, findings: &mut Findings) {
 }
 
 fn look_at_nodes(nodes: Vec<NodeAnswer>, findings: &mut Findings) {
-    if !nodes.iter().any(|node| node.connected && !node.draining && !node.excluded && !node.spool_full) {
+    if !nodes
+        .iter()
+        .any(|node| node.connected && !node.draining && !node.excluded && !node.spool_full && !node.disk_low)
+    {
         findings.add(
             "nodes",
             Verdict::Wrong,
@@ -204,6 +207,16 @@ fn look_at_nodes(nodes: Vec<NodeAnswer>, findings: &mut Findings) {
                 Verdict::Wrong,
                 format!(
                     "{}: its spool is full of results that no server has stored, and it takes no work; bring the store back, or raise --spool-max there",
+                    node.name
+                ),
+            );
+        }
+        if node.disk_low {
+            findings.add(
+                "node",
+                Verdict::Wrong,
+                format!(
+                    "{}: it has less free disk than its floor, and takes no work; make room in its data folder, or lower --disk-floor there",
                     node.name
                 ),
             );

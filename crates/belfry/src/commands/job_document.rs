@@ -74,13 +74,15 @@ fn schedule(args: &JobAdd, now: Timestamp, local: &TimeZone) -> Result<Option<Va
 /// One word is a line for the shell as it stands; several are quoted, so that the shell sees the very same words.
 fn action(args: &JobAdd) -> Value {
     if args.exec {
-        return json!({ "exec": { "argv": args.command } });
+        let kind = if args.service { "service" } else { "exec" };
+        return json!({ kind: { "argv": args.command } });
     }
     let command = match args.command.as_slice() {
         [line] => line.clone(),
         words => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
     };
-    json!({ "shell": { "command": command } })
+    let kind = if args.service { "service" } else { "shell" };
+    json!({ kind: { "command": command } })
 }
 
 fn quoted(word: &str) -> String {

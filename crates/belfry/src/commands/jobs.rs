@@ -44,6 +44,7 @@ async fn add(args: &JobAdd, context: &Context) -> anyhow::Result<Exit> {
         None if job.enabled && !args.cron.is_empty() => {
             format!("it follows no clock; it fires as `{}` says", args.cron.join("`, `"))
         }
+        None if job.enabled && args.service => "it runs from now on; `belfry service ls` shows where".to_owned(),
         None if job.enabled => format!("it is run by hand: belfry job run -f {}", short_name(&job)),
         None => format!("it does not fire until: belfry job resume {}", short_name(&job)),
     };
@@ -98,6 +99,7 @@ fn row(job: JobAnswer, context: &Context) -> Vec<Word> {
     let schedule = match &job.document["schedule"] {
         Value::String(one) => Some(one.clone()),
         Value::Array(many) => Some(many.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")),
+        _ if job.document["action"].get("service").is_some() => Some("always".to_owned()),
         _ => None,
     };
     vec![
@@ -124,6 +126,10 @@ async fn get(name: &JobName, output: Format, context: &Context) -> anyhow::Resul
         job.revision,
         context.print.moment(Some(job.updated_at))
     ));
+    if answer["timeout"]["from"] == "cluster" {
+        let text = |name: &str| answer["timeout"][name].as_str().unwrap_or_default().to_owned();
+        context.print.say(&format!("# timeout of the cluster: {}, {}", text("after"), text("action")));
+    }
     Ok(Exit::Done)
 }
 

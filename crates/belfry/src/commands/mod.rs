@@ -12,9 +12,13 @@ mod next;
 mod nodes;
 mod password;
 mod runs;
+mod scripts;
+mod services;
 mod session;
+mod state;
 mod tokens;
 mod users;
+mod webhooks;
 
 use anyhow::bail;
 use belfry_core::Timestamp;
@@ -90,7 +94,10 @@ pub async fn run(command: Command, context: &Context) -> anyhow::Result<Exit> {
     match command {
         Command::Job(command) => jobs::run(command, context).await,
         Command::Run(command) => runs::run(command, context).await,
+        Command::Script(command) => scripts::run(command, context).await,
+        Command::State(command) => state::run(command, context).await,
         Command::Node(command) => nodes::run(command, context).await,
+        Command::Service(command) => services::run(command, context).await,
         Command::Next(args) => next::run(&args, context),
         Command::Explain(args) => explain::run(&args, context).await,
         Command::Login(args) => session::login(&args, context).await,
@@ -99,7 +106,9 @@ pub async fn run(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::User(command) => users::run(command, context).await,
         Command::Token(command) => tokens::run(command, context).await,
         Command::Audit(command) => audit::run(command, context).await,
+        Command::Webhook(command) => webhooks::run(&command, context).await,
         Command::Config(command) => config::run(&command, context),
+        Command::Wrap { .. } => anyhow::bail!("`wrap` asks no server: write it first, without flags before it"),
         Command::Doctor => doctor::run(context).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{Context, jobs, logs, read};
 use crate::cli::{JobName, RunCommand, RunLs, RunPrune, RunRef};
-use crate::client::{AttemptAnswer, Query, RunAnswer};
+use crate::client::{AttemptAnswer, DeliveryAnswer, Query, RunAnswer};
 use crate::exit::{Exit, NotFound};
 use crate::print::{Word, short_duration, tone_of_state};
 
@@ -107,10 +107,11 @@ async fn show(run: &RunRef, context: &Context) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     }
     let run: RunAnswer = read(&answer)?;
-    let asked = match (&run.triggered_by, run.rerun_of) {
-        (Some(by), Some(of)) => format!("{} by {by}, of {of}", run.trigger),
-        (Some(by), None) => format!("{} by {by}", run.trigger),
-        (None, _) => run.trigger.clone(),
+    let asked = match (&run.triggered_by, run.rerun_of, &run.instance) {
+        (Some(by), Some(of), _) => format!("{} by {by}, of {of}", run.trigger),
+        (Some(by), None, _) => format!("{} by {by}", run.trigger),
+        (None, _, Some(instance)) => format!("{}, instance {instance}", run.trigger),
+        (None, _, None) => run.trigger.clone(),
     };
     let late = if run.late { " (the result came late)" } else { "" };
     let dropped = match run.output_dropped_bytes {
@@ -129,14 +130,25 @@ async fn show(run: &RunRef, context: &Context) -> anyhow::Result<Exit> {
         ("lag", Word::or_dash(run.lag_ms.map(took))),
         ("took", Word::or_dash(run.duration_ms.map(took))),
         ("attempt", run.attempt.to_string().into()),
+        ("fence", Word::or_dash((run.fence > 0).then(|| run.fence.to_string()))),
         ("node", Word::or_dash(run.node_name.clone())),
         ("cpu", took(i64::try_from(run.cpu_ms)?).into()),
         ("memory", format!("{} KiB at most", run.max_rss_bytes / 1024).into()),
         ("output", format!("{} bytes{dropped}", run.output_bytes).into()),
     ];
+    if run.overdue_at.is_some() {
+        let since = context.print.moment(run.overdue_at);
+        facts.push(("overdue", format!("longer than timeout.after since {since}; it was let go on").into()));
+    }
     let notes: Vec<&str> = run.marks.iter().filter_map(|mark| note(mark)).collect();
     if !notes.is_empty() {
         facts.push(("note", notes.join("; ").into()));
+    }
+    if let Some(script) = run.script.clone() {
+        facts.push(("script", script.into()));
+    }
+    if !run.limits_held.is_empty() {
+        facts.push(("limits held", run.limits_held.join(", ").into()));
     }
     if run.left_behind > 0 {
         facts.push(("left behind", format!("{} background processes, ended", run.left_behind).into()));
@@ -147,6 +159,9 @@ async fn show(run: &RunRef, context: &Context) -> anyhow::Result<Exit> {
     if run.next_attempt_at.is_some() {
         facts.insert(4, ("next attempt", context.print.moment(run.next_attempt_at).into()));
     }
+    let told = context.client()?.get(&["runs", &id, "deliveries"], &Vec::new()).await?;
+    let told: Vec<DeliveryAnswer> = read(&told["items"])?;
+    facts.extend(told.into_iter().map(|delivery| ("webhook", fate(&delivery, context))));
     context.print.facts(facts)?;
     if run.attempts.len() > 1 || run.next_attempt_at.is_some() {
         context.print.line("")?;
@@ -165,6 +180,19 @@ fn note(mark: &str) -> Option<&'static str> {
         "may_have_run_twice" => Some("the job's home had moved: this fire may have run twice"),
         _ => None,
     }
+}
+
+/// What became of telling a webhook.
+fn fate(delivery: &DeliveryAnswer, context: &Context) -> Word {
+    let DeliveryAnswer { news, state, receiver, tries, last_error, next_try_at, delivered_at } = delivery;
+    let why = last_error.as_deref().unwrap_or_default();
+    let text = match (state.as_str(), tries) {
+        ("delivered", _) => format!("{news}: delivered to {receiver} {}", context.print.moment(*delivered_at)),
+        ("given_up", _) => format!("{news}: given up after {tries} tries; {receiver}: {why}"),
+        (_, 0) => format!("{news}: to be delivered to {receiver}"),
+        _ => format!("{news}: tried {tries} times, again {}; {receiver}: {why}", context.print.moment(*next_try_at)),
+    };
+    text.into()
 }
 
 fn attempt_row(attempt: AttemptAnswer, context: &Context) -> Vec<Word> {

@@ -62,19 +62,19 @@ impl Backends {
             Err(cause) => return Err(cause),
         };
         let coordinator = match coordinator {
-            Some(url) => connect_coordinator(url).await?,
+            Some(url) => connect_coordinator("--coordinator", url).await?,
             None => on_database("--store", database).await?,
         };
         Ok(Self { store, coordinator, store_is_away })
     }
 }
 
-async fn connect_coordinator(url: &str) -> anyhow::Result<Arc<dyn Coordinator>> {
-    const FLAG: &str = "--coordinator";
+/// `flag`: who named it.
+pub async fn connect_coordinator(flag: &'static str, url: &str) -> anyhow::Result<Arc<dyn Coordinator>> {
     Ok(match scheme(url) {
-        "etcd" | "etcds" => Arc::new(EtcdCoordinator::connect(url).await.context(FLAG)?),
-        "zookeeper" => Arc::new(ZooKeeperCoordinator::open(url).await.context(FLAG)?),
-        _ => on_database(FLAG, database(FLAG, url, COORDINATORS).await?).await?,
+        "etcd" | "etcds" => Arc::new(EtcdCoordinator::connect(url).await.context(flag)?),
+        "zookeeper" => Arc::new(ZooKeeperCoordinator::open(url).await.context(flag)?),
+        _ => on_database(flag, database(flag, url, COORDINATORS).await?).await?,
     })
 }
 

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use belfry_core::outward::Network;
 use belfry_core::units::Span;
 use serde::Deserialize;
 
-use crate::cli::ServerArgs;
+use crate::cli::{ServerArgs, TimeoutWord};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -25,6 +26,9 @@ struct ServerFile {
     default_timezone: Option<String>,
     ttl: Option<Span>,
     no_compaction: bool,
+    default_timeout: Option<Span>,
+    default_timeout_action: Option<TimeoutWord>,
+    webhook_allow: Vec<Network>,
 }
 
 /// What the flags leave open comes from the file that they name.
@@ -45,6 +49,11 @@ pub fn complete(args: ServerArgs) -> anyhow::Result<ServerArgs> {
     args.default_timezone = args.default_timezone.or(file.default_timezone);
     args.ttl = args.ttl.or(file.ttl);
     args.no_compaction |= file.no_compaction;
+    args.default_timeout = args.default_timeout.or(file.default_timeout);
+    args.default_timeout_action = args.default_timeout_action.or(file.default_timeout_action);
+    if args.webhook_allow.is_empty() {
+        args.webhook_allow = file.webhook_allow;
+    }
     Ok(args)
 }
 
@@ -77,13 +86,18 @@ mod tests {
 
     #[test]
     fn a_flag_beats_the_file_and_the_file_beats_the_default() {
-        let toml = "listen = \"127.0.0.1:1\"\nttl = \"4s\"\nstore = \"sqlite:/x\"\nno_compaction = true\n";
-        let yaml = "listen: 127.0.0.1:1\nttl: 4s\nstore: sqlite:/x\nno_compaction: true\n";
+        let toml = "listen = \"127.0.0.1:1\"\nttl = \"4s\"\nstore = \"sqlite:/x\"\nno_compaction = true\ndefault_timeout = \"6h\"\ndefault_timeout_action = \"report\"\nwebhook_allow = [\"::1\"]\n";
+        let yaml = "listen: 127.0.0.1:1\nttl: 4s\nstore: sqlite:/x\nno_compaction: true\ndefault_timeout: 6h\ndefault_timeout_action: report\nwebhook_allow: [\"::1\"]\n";
         for (name, text) in [("a.toml", toml), ("a.yaml", yaml)] {
             let args = completed(name, text, &["--ttl", "5s"]).unwrap();
             assert_eq!(args.http.listen, Some("127.0.0.1:1".parse().unwrap()));
             assert_eq!((args.ttl, args.store.as_deref()), (Some(Span::from_secs(5)), Some("sqlite:/x")));
             assert!(args.no_compaction && args.coordinator.is_none());
+            assert_eq!(args.webhook_allow, ["::1".parse().unwrap()]);
+            let default = (args.default_timeout, args.default_timeout_action);
+            assert_eq!(default, (Some(Span::from_secs(6 * 3600)), Some(TimeoutWord::Report)));
+            let args = completed(name, text, &["--webhook-allow", "127.0.0.0/8,10.0.0.1"]).unwrap();
+            assert_eq!(args.webhook_allow.len(), 2);
         }
     }
 

@@ -63,12 +63,7 @@ impl DataDir {
 
     /// Readable by its owner only, whole or not at all.
     pub fn write_secret(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let fresh = self.file(&format!(".{name}.new"));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        writeln!(file, "{text}")?;
-        file.sync_all()?;
-        fs::rename(&fresh, self.file(name)).with_context(|| format!("{} cannot be written", self.file(name).display()))
+        write_secret(&self.file(name), text)
     }
 
     pub fn read_secret(&self, name: &str) -> Option<String> {
@@ -79,6 +74,19 @@ impl DataDir {
         // Nothing depends on it: a leftover address only leads to "no answer".
         let _ = fs::remove_file(self.file(name));
     }
+}
+
+/// Readable by its owner only, whole or not at all.
+pub(super) fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
+    let failed = || format!("{} cannot be written", path.display());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let fresh = path.with_file_name(format!(".{name}.new"));
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh).with_context(failed)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    writeln!(file, "{text}")?;
+    file.sync_all()?;
+    fs::rename(&fresh, path).with_context(failed)
 }
 
 pub fn default_agent_dir() -> PathBuf {

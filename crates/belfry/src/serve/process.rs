@@ -26,6 +26,12 @@ pub fn own_zygote() -> ZygoteCommand {
     ZygoteCommand { program: PathBuf::from("/proc/self/exe"), args: vec!["__zygote".to_owned()] }
 }
 
+/// The place where an administrator's word is looked for when no other is named.
+pub fn default_policy() -> Option<PathBuf> {
+    let path = PathBuf::from("/etc/belfry/policy.toml");
+    path.exists().then_some(path)
+}
+
 pub fn host_name() -> String {
     nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
 }
@@ -41,6 +47,14 @@ pub fn raise_open_files() {
         && let Err(cause) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     {
         tracing::warn!("the limit of open files stays at {soft}: {cause}");
+    }
+}
+
+/// Many small things are held for long: in huge pages 100,000 jobs take 160 MB, in small ones 120 MB. The zygote undoes it for
+/// what it starts.
+pub fn use_small_pages() {
+    if let Err(cause) = nix::sys::prctl::set_thp_disable(true) {
+        tracing::debug!(%cause, "huge pages stay in use");
     }
 }
 

@@ -110,3 +110,64 @@ pub async fn sigterm_ends_what_does_not_finish_in_time(layout: Layout) {
     let ended = belfry.client().until_state(&run.id, "killed").await;
     assert!(ended.why().contains("SIGTERM"), "{}", ended.why());
 }
+
+pub async fn a_run_that_takes_too_long_goes_on_and_says_so(layout: Layout) {
+    let belfry = start(layout).await;
+    let client = belfry.client();
+    let gate = belfry.folder().join("gate");
+    let command = format!("until test -e {}; do sleep 0.1; done", gate.display());
+    client.add("slow", &command, json!({"timeout": {"after": "1s", "action": "report"}})).await;
+    let run = client.run_now("slow").await;
+    let overdue = until("the run says that it is overdue", async || {
+        let run = client.get(&format!("/runs/{}", run.id)).await;
+        assert!(run["ended_at"].is_null(), "it was ended: {run}");
+        run["overdue_at"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert_eq!(client.run(&run.id).await.state, "running");
+    std::fs::write(&gate, "").unwrap();
+    let ended = client.until_state(&run.id, "succeeded").await;
+    let took = overdue.parse::<belfry_core::Timestamp>().unwrap().duration_since(ended.started_at.unwrap());
+    assert!(took.as_millis() >= 1000, "it was told after {took:?}");
+    let record = client.get(&format!("/runs/{}", run.id)).await;
+    assert_eq!((&record["overdue_at"], &record["attempts"][0]["overdue_at"]), (&json!(overdue), &json!(overdue)));
+}
+
+pub async fn the_clusters_timeout_holds_for_jobs_without_their_own(layout: Layout) {
+    let belfry = setup(layout).env("BELFRY_DEFAULT_TIMEOUT", "1s").start().await;
+    let client = belfry.client();
+    let job = client.add("slow", "sleep 300", json!({})).await;
+    let default = json!({"after": "1s", "action": "kill", "grace": "10s", "from": "cluster"});
+    assert_eq!((&job["timeout"], &job["document"]["timeout"]), (&default, &json!(null)));
+    let job = client.add("own", "sleep 2", json!({"timeout": {"after": "1h"}})).await;
+    assert_eq!((&job["timeout"]["after"], &job["timeout"]["from"]), (&json!("1h"), &json!("job")));
+    let local = json!({"run_on": "each", "schedule": "@every 1s", "overlap": "forbid"});
+    client.add("local", "sleep 300", local).await;
+    assert_eq!(client.run_to_end("slow").await.state, "timed_out");
+    assert_eq!(client.run_to_end("own").await.state, "succeeded");
+    until("a run that the node fired by itself is ended", async || {
+        client.runs("local").await.into_iter().find(|run| run.state == "timed_out")
+    })
+    .await;
+}
+
+pub async fn what_runs_print_is_in_files_of_their_node_too(layout: Layout) {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("logs");
+    let belfry = setup(layout).env("BELFRY_RUN_LOGS", &logs.display().to_string()).start().await;
+    let client = belfry.client();
+    client.add("talks", "echo one; echo two >&2; exit 1", json!({"retry": {"attempts": 2, "delay": "1ms"}})).await;
+    let run = client.run_to_end("talks").await;
+    for attempt in [1, 2] {
+        let name = format!("default.talks.{}.{attempt}.log", run.id);
+        let text = until("the file is written", async || {
+            let days = std::fs::read_dir(&logs).ok()?;
+            let texts = days.filter_map(|day| std::fs::read_to_string(day.ok()?.path().join(&name)).ok());
+            texts.into_iter().find(|text| text.len() >= 8)
+        })
+        .await;
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["one", "two"]);
+    }
+}

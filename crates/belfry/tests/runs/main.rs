@@ -10,6 +10,7 @@ mod overlap;
 mod process;
 mod retry;
 mod schedule;
+mod service;
 
 use belfry_testkit::{Belfry, Layout, Setup};
 
@@ -41,6 +42,9 @@ in_both_layouts! {
     asked::old_runs_are_forgotten_when_asked,
     asked::a_paused_job_can_be_run_by_hand,
     end::a_timeout_ends_the_whole_tree,
+    end::a_run_that_takes_too_long_goes_on_and_says_so,
+    end::the_clusters_timeout_holds_for_jobs_without_their_own,
+    end::what_runs_print_is_in_files_of_their_node_too,
     end::a_killed_run_leaves_no_process,
     end::killing_a_job_ends_all_of_its_runs,
     end::a_run_that_ignores_term_is_killed_after_the_grace,
@@ -72,6 +76,8 @@ in_both_layouts! {
     retry::a_next_attempt_that_finds_no_node_ends_the_run_as_the_last_one_ended,
     retry::a_retry_that_waits_survives_the_end_of_all_processes,
     retry::what_was_cut_short_starts_again_when_lost_is_listed,
+    service::a_service_is_started_again_and_shown_and_stopped_when_it_is_paused,
+    service::one_that_floods_both_of_its_pipes_and_never_ends_delays_no_other,
     schedule::every_second_fires_on_time_and_once,
     schedule::several_schedules_on_one_instant_are_one_fire,
     schedule::every_counts_from_the_creation,

@@ -76,6 +76,9 @@ fn about_instant(facts: &Facts, held: &Held) -> Vec<String> {
             fire(),
             Moment(from)
         ),
+        Standing::NotAFire | Standing::NoSchedule if document.service_rule().is_some() => {
+            format!("{at}: a service always runs; each of its runs is planned when the one before it has ended.")
+        }
         Standing::NotAFire | Standing::NoSchedule if facts.scheduled().is_some() => {
             format!("{at} was planned by `@after`: so long after the end of the run before.")
         }
@@ -110,6 +113,7 @@ fn about_run(run: &Run) -> Vec<String> {
         Trigger::Schedule => String::new(),
         Trigger::Manual { by, .. } => format!(", started by hand by {by}"),
         Trigger::Rerun { by, of, .. } => format!(", a rerun of {of} by {by}"),
+        Trigger::Wrapped { instance } => format!(", the instance {instance} of a wrapped command,"),
     };
     let state = if run.state == RunState::Claimed && run.reason.is_some() { "waiting" } else { run.state.as_str() };
     let mut said = vec![format!("Run {}{by} is {state}{reason}.", run.id)];
@@ -211,7 +215,14 @@ fn about_absence(facts: &Facts, held: &Held) -> Vec<String> {
         } else {
             "No run of it has come in. A node that is cut off tells what it ran when it is back."
         };
-        return vec![then.to_owned(), who];
+        let mut said = vec![then.to_owned(), who];
+        if !outlook.disabled_on.is_empty() {
+            let nodes = outlook.disabled_on.join(", ");
+            said.push(format!(
+                "It is disabled on this host by its local API: {nodes}. PUT /jobs/{{id}} of that API enables it again."
+            ));
+        }
+        return said;
     }
     if is_to_come {
         let mut said = vec!["It is still to come; what follows is how things stand now.".to_owned()];
@@ -238,6 +249,9 @@ fn about_absence(facts: &Facts, held: &Held) -> Vec<String> {
 fn who_fires(outlook: &Outlook) -> Option<String> {
     match &outlook.fired_by {
         FiredBy::Owner => None,
+        FiredBy::Each(nodes) if nodes.is_empty() && !outlook.disabled_on.is_empty() => {
+            Some("No node fires it at the moment.".to_owned())
+        }
         FiredBy::Each(nodes) if nodes.is_empty() => {
             Some(format!("No node is meant to fire it: {}.", outlook.decision.why_nowhere()))
         }

@@ -73,7 +73,7 @@ impl Source for Arc<Scene> {
         self.changes.subscribe()
     }
 
-    async fn run(&self, _: RunId) -> Answer<Option<Run>> {
+    async fn run(&mut self, _: RunId) -> Answer<Option<Run>> {
         tokio::task::yield_now().await;
         Ok(Some(self.state.lock().unwrap().run.clone()))
     }
@@ -116,7 +116,9 @@ fn run(state: RunState) -> Run {
         marks: Default::default(),
         usage: Usage::default(),
         output: OutputFacts::default(),
+        overdue_at: None,
         placement: None,
+        script: None,
     }
 }
 

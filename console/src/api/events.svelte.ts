@@ -1,0 +1,108 @@
+// The one live stream of changed runs that all pages share. Opened while a page listens and the window is seen, and again after a break.
+import type { Schemas } from './client';
+import { contact } from './contact.svelte';
+import { isAbort } from './failure';
+import { follow, type ServerEvent } from './sse';
+
+type Run = Schemas['RunView'];
+
+interface Listener {
+  /** Runs that changed, each as it is now; a few times a second at most, however busy the cluster is. */
+  runs?: (runs: Run[]) => void;
+  /** Something may have been missed: read the list again. */
+  missed?: () => void;
+}
+
+const AGAIN_MS = 2_000;
+const TOLD_EVERY_MS = 250;
+/** Between two pages nobody listens for a moment. */
+const NOBODY_MS = 1_500;
+/** A browser has few connections to a server: windows that nobody sees give theirs back. */
+const HIDDEN_MS = 20_000;
+
+class Events {
+  private open = $state(false);
+  live = $derived(this.open && contact.lostAt === null);
+  private readonly listeners = new Set<Listener>();
+  private going: AbortController | null = null;
+  private again: ReturnType<typeof setTimeout> | undefined;
+  private hiding: ReturnType<typeof setTimeout> | undefined;
+  private leaving: ReturnType<typeof setTimeout> | undefined;
+  private broken = false;
+  private readonly changed = new Map<string, Run>();
+  private telling = false;
+
+  constructor() {
+    document.addEventListener('visibilitychange', () => {
+      clearTimeout(this.hiding);
+      if (document.hidden) this.hiding = setTimeout(() => this.stop(true), HIDDEN_MS);
+      else this.start();
+    });
+    // A connection that was open across the break may be dead without a sign.
+    contact.onBack(() => (this.going ? this.stop(true) : this.start()));
+  }
+
+  /** To be used in an effect: returns how to stop. */
+  listen(listener: Listener): () => void {
+    this.listeners.add(listener);
+    clearTimeout(this.leaving);
+    this.start();
+    return () => {
+      this.listeners.delete(listener);
+      if (this.listeners.size === 0) this.leaving = setTimeout(() => this.stop(false), NOBODY_MS);
+    };
+  }
+
+  private start(): void {
+    if (this.going || this.listeners.size === 0 || document.hidden) return;
+    const going = new AbortController();
+    this.going = going;
+    void this.run(going);
+  }
+
+  private stop(missing: boolean): void {
+    this.broken ||= missing;
+    this.going?.abort();
+  }
+
+  private async run(going: AbortController): Promise<void> {
+    try {
+      await follow('/api/v1/events', (event) => this.tell(event), {
+        signal: going.signal,
+        opened: () => this.opened(),
+      });
+      this.broken = true;
+    } catch (thrown) {
+      this.broken ||= !isAbort(thrown);
+    }
+    this.open = false;
+    this.going = null;
+    clearTimeout(this.again);
+    this.again = setTimeout(() => contact.lostAt ?? this.start(), AGAIN_MS);
+  }
+
+  private opened(): void {
+    this.open = true;
+    if (this.broken) for (const listener of [...this.listeners]) listener.missed?.();
+    this.broken = false;
+  }
+
+  private tell(event: ServerEvent): void {
+    if (event.event === 'missed') for (const listener of [...this.listeners]) listener.missed?.();
+    if (event.event !== 'run') return;
+    const run = JSON.parse(event.data) as Run;
+    this.changed.set(run.id, run);
+    if (this.telling) return;
+    this.telling = true;
+    setTimeout(() => this.tellRuns(), TOLD_EVERY_MS);
+  }
+
+  private tellRuns(): void {
+    const runs = [...this.changed.values()];
+    this.changed.clear();
+    this.telling = false;
+    for (const listener of [...this.listeners]) listener.runs?.(runs);
+  }
+}
+
+export const events = new Events();

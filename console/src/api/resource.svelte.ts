@@ -1,0 +1,73 @@
+// Something read from the API for a page: read again when what it depends on changes, when asked, and when the server is back.
+import { untrack } from 'svelte';
+
+import { contact } from './contact.svelte';
+import { asFailure, isAbort, type Failure } from './failure';
+
+export class Resource<T> {
+  data: T | undefined = $state.raw();
+  failure: Failure | undefined = $state.raw();
+  loading = $state(false);
+  private going: AbortController | undefined;
+  /** What was told while an answer was on its way, which may be older than that. */
+  private told: ((data: T) => T)[] = [];
+
+  constructor(private load: (signal: AbortSignal) => Promise<T>) {}
+
+  /** What was read before stays until the new answer is there. */
+  async reload(load: (signal: AbortSignal) => Promise<T> = this.load): Promise<void> {
+    this.load = load;
+    this.going?.abort();
+    const going = new AbortController();
+    this.going = going;
+    this.told = [];
+    this.loading = true;
+    try {
+      const data: T = await load(going.signal);
+      if (going.signal.aborted) return;
+      this.data = this.told.reduce<T>((known, edit) => edit(known), data);
+      this.failure = undefined;
+    } catch (thrown) {
+      if (isAbort(thrown) || going.signal.aborted) return;
+      this.failure = asFailure(thrown);
+    }
+    this.loading = false;
+  }
+
+  /** Changes what is shown, as a live event says; and an answer that is on its way. */
+  change(edit: (data: T) => T): void {
+    if (this.data !== undefined) this.data = edit(this.data);
+    if (this.loading) this.told.push(edit);
+  }
+
+  stop(): void {
+    this.going?.abort();
+  }
+}
+
+/**
+ * For the script of a component. `key` is read reactively, and compared by its JSON text: another one forgets the data and loads anew.
+ * `every` reads again after so many milliseconds, while the window is seen.
+ */
+export function resource<K, T>(
+  key: () => K,
+  load: (key: Exclude<K, null>, signal: AbortSignal) => Promise<T>,
+  how: { every?: number; keep?: boolean } = {},
+): Resource<T> {
+  const made = new Resource<T>(() => Promise.reject(new Error('not asked yet')));
+  const text = $derived(JSON.stringify(key()));
+  $effect(() => {
+    const wanted = JSON.parse(text) as K;
+    if (!how.keep) made.data = undefined;
+    if (wanted === null) return;
+    void untrack(() => made.reload((signal) => load(wanted as Exclude<K, null>, signal)));
+    const forget = contact.onBack(() => void made.reload());
+    const timer = how.every ? setInterval(() => document.hidden || contact.lostAt || void made.reload(), how.every) : undefined;
+    return () => {
+      forget();
+      clearInterval(timer);
+      made.stop();
+    };
+  });
+  return made;
+}

@@ -1,0 +1,119 @@
+// The output of a run as it comes: from the live stream while the run is open, page by page once it has ended. Comes back after a break.
+import { client, take } from '../api/client';
+import { contact } from '../api/contact.svelte';
+import { asFailure, isAbort, type Failure } from '../api/failure';
+import type { Run } from '../api/runs';
+import { follow, type ServerEvent } from '../api/sse';
+import { Lines, type Chunk } from './lines';
+
+const AGAIN_MS = 1_500;
+const DRAWN_EVERY_MS = 80;
+
+interface Listener {
+  run: (run: Run) => void;
+  ended: () => void;
+}
+
+export class OutputSource {
+  lines = new Lines();
+  /** Grows when lines changed: arrays of 100,000 lines are not made reactive. */
+  version = $state(0);
+  /** The attempt that is shown. */
+  attempt = $state(0);
+  done = $state(false);
+  failure: Failure | undefined = $state.raw();
+  private readonly going = new AbortController();
+  private lastId: string | null = null;
+  private from = 0;
+  private drawing = false;
+
+  /** `attempt` null: the current one, and each next one when it starts. */
+  constructor(
+    private readonly run: string,
+    private readonly wanted: number | null,
+    private readonly listener: Listener,
+  ) {}
+
+  start(open: boolean): void {
+    void this.keepOn(open);
+  }
+
+  stop(): void {
+    this.going.abort();
+  }
+
+  /** After a break it goes on where it was; what was refused to a reader stays refused. */
+  private async keepOn(open: boolean): Promise<void> {
+    const { signal } = this.going;
+    for (;;) {
+      try {
+        if (contact.lostAt === null) await (open ? this.follow(signal) : this.read(signal));
+      } catch (thrown) {
+        if (isAbort(thrown)) return;
+        this.failure = asFailure(thrown);
+        if (!open && this.failure.status !== 0) return;
+      }
+      if (this.done) return;
+      await new Promise((later) => setTimeout(later, AGAIN_MS));
+      if (signal.aborted) return;
+    }
+  }
+
+  private follow(signal: AbortSignal): Promise<void> {
+    return follow(`/api/v1/runs/${this.run}/stream`, (event) => this.take(event), {
+      signal,
+      lastId: this.lastId,
+      query: this.lastId || this.wanted === null ? {} : { attempt: String(this.wanted) },
+      opened: () => (this.failure = undefined),
+    });
+  }
+
+  private take(event: ServerEvent): void {
+    if (event.event === 'output') {
+      this.lastId = event.id;
+      this.put(JSON.parse(event.data) as Chunk);
+    } else if (event.event === 'state' || event.event === 'end') {
+      this.listener.run(JSON.parse(event.data) as Run);
+      if (event.event === 'end') {
+        this.done = true;
+        this.version++;
+        this.listener.ended();
+      }
+    }
+  }
+
+  private async read(signal: AbortSignal): Promise<void> {
+    const path = { id: this.run };
+    while (!this.done) {
+      const query = { from: this.from, ...(this.wanted === null ? {} : { attempt: this.wanted }) };
+      const body = (await take(client.GET('/api/v1/runs/{id}/output', { params: { path, query }, signal }))) as { attempt: number; chunks: Chunk[]; next?: number | null };
+      this.failure = undefined;
+      this.attempt = body.attempt;
+      for (const chunk of body.chunks) this.put(chunk);
+      this.from = body.next ?? 0;
+      this.done = body.next == null;
+    }
+    // With its end all of it is shown: "printed nothing" must not flash up first.
+    this.version++;
+  }
+
+  private put(chunk: Chunk): void {
+    if (chunk.attempt !== this.attempt) {
+      if (this.wanted !== null && chunk.attempt !== this.wanted) return;
+      this.attempt = chunk.attempt;
+      this.lines = new Lines();
+    }
+    this.lines.add(chunk);
+    if (this.drawing) return;
+    this.drawing = true;
+    setTimeout(() => {
+      this.drawing = false;
+      this.version++;
+    }, DRAWN_EVERY_MS);
+  }
+}
+
+/** All of it as text, for comparing. */
+export async function outputText(run: string, signal: AbortSignal): Promise<string> {
+  return take(client.GET('/api/v1/runs/{id}/output', { params: { path: { id: run } }, parseAs: 'text', headers: { accept: 'text/plain' }, signal })) as Promise<string>;
+}

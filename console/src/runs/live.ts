@@ -1,0 +1,30 @@
+// A list of runs that follows live events, newest first. Pure.
+import type { Run, RunFilter } from '../api/runs';
+import { isOpen } from './states';
+
+/** Ids begin with the planned instant, so their order is the order of time. */
+export function withRuns(known: readonly Run[], changed: readonly Run[]): Run[] {
+  const fresh = new Map(changed.map((run) => [run.id, run]));
+  const kept = known.map((run) => merged(run, fresh.get(run.id)));
+  const ids = new Set(known.map((run) => run.id));
+  const added = changed.filter((run) => !ids.has(run.id));
+  if (added.length === 0) return kept;
+  return [...added, ...kept].toSorted((a, b) => (a.id < b.id ? 1 : -1));
+}
+
+/** Events do not carry the command, which does not change. What has ended does not go on: such an event is older than what is known. */
+export function merged(run: Run, change: Run | undefined): Run {
+  if (!change || (isOpen(change.state) && !isOpen(run.state))) return run;
+  return { ...run, ...change, command: change.command ?? run.command ?? null };
+}
+
+/** Whether a run that an event tells of belongs into a list; the server decides when the list is read. */
+export function matches(run: Run, filter: RunFilter): boolean {
+  if (filter.job && filter.job !== `${run.namespace}/${run.job_name}` && filter.job !== run.job_name) return false;
+  if (filter.namespace && filter.namespace !== run.namespace) return false;
+  if (filter.state && !filter.state.split(',').includes(run.state)) return false;
+  if (filter.node && filter.node !== run.node_name && filter.node !== run.node) return false;
+  const planned = Date.parse(run.planned);
+  if (filter.from && planned < Date.parse(filter.from)) return false;
+  return !(filter.to && planned >= Date.parse(filter.to));
+}

@@ -1,0 +1,86 @@
+// Chromium for the browser tests: windows that are signed in, what axe finds, and texts that stand in the wrong language.
+import { mkdirSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+
+import { chromium } from 'playwright-core';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const shots = process.env.SCREENSHOTS;
+
+export async function startBrowser(flags = []) {
+  return chromium.launch({
+    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run', ...flags],
+  });
+}
+
+/** A window of its own: other cookies, other storage. Errors of the page are kept in `errors`. */
+export async function openWindow(browser, { language = 'en', scheme = 'light', width = 1360, height = 900 } = {}) {
+  const context = await browser.newContext({
+    locale: language === 'zh' ? 'zh-CN' : 'en-GB',
+    timezoneId: 'Asia/Shanghai',
+    colorScheme: scheme,
+    viewport: { width, height },
+    permissions: ['clipboard-read', 'clipboard-write'],
+  });
+  // For a machine that is busy with other tests: it ends what never comes, and judges no speed.
+  context.setDefaultTimeout(60_000);
+  const page = await context.newPage();
+  page.errors = [];
+  page.on('pageerror', (error) => page.errors.push(String(error.stack ?? error)));
+  page.on('console', (message) => {
+    // A refusal that the page shows is an answer, not an error of the page.
+    if (message.type() === 'error' && !/status of (4\d\d|50[234])|ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY/.test(message.text())) page.errors.push(message.text());
+  });
+  return page;
+}
+
+export async function signIn(page, belfry, user = 'admin', password = belfry.password, place = '#/') {
+  await page.goto(`${belfry.url}/${place}`);
+  await page.locator('input[autocomplete=username]').fill(user);
+  await page.locator('input[type=password]').fill(password);
+  await page.locator('form button.primary').click();
+  await page.waitForFunction(() => !location.hash.startsWith('#/login'));
+  await page.locator('header.bar nav').waitFor();
+}
+
+/** Goes to a place of the console and waits until what it reads is there. */
+export async function visit(page, belfry, place) {
+  await page.evaluate((hash) => (location.hash = hash), place);
+  await settled(page);
+}
+
+export async function settled(page) {
+  await page.locator('h1').first().waitFor();
+  await page.waitForFunction(() => document.querySelector('.loading') === null);
+}
+
+export async function violations(page) {
+  // Through the debugger: the page's own policy forbids foreign scripts, and shall.
+  await page.evaluate(axe);
+  const { violations: found } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
+  return found.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.html.slice(0, 200)} ${node.any[0]?.message ?? node.all[0]?.message ?? ''}`));
+}
+
+export async function shot(page, name) {
+  if (!shots) return;
+  mkdirSync(shots, { recursive: true });
+  await page.screenshot({ path: join(shots, `${name}.png`) });
+}
+
+/** All visible text, piece by piece, with labels, titles and placeholders. */
+export function visibleTexts(page) {
+  return page.evaluate(() => {
+    const texts = [];
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      if (node.nodeType === Node.TEXT_NODE) {
+        if (node.textContent.trim() && !node.parentElement.closest('textarea, code, pre, script, style')) texts.push(node.textContent.trim());
+      } else {
+        for (const name of ['aria-label', 'title', 'placeholder']) if (node.getAttribute(name)) texts.push(node.getAttribute(name));
+      }
+    }
+    return texts;
+  });
+}

@@ -1,0 +1,306 @@
+// What people do with jobs and runs: find, choose many, run, follow, kill, change the state, restore, delete; and a session that ends on the way.
+import assert from 'node:assert/strict';
+import { after, afterEach, before, beforeEach, test } from 'node:test';
+
+import { ended, startBelfry, until } from './belfry.mjs';
+import { openWindow, settled, shot, signIn, startBrowser, violations, visit } from './browser.mjs';
+
+let belfry;
+let browser;
+let page;
+
+before(async () => {
+  [belfry, browser] = await Promise.all([startBelfry(), startBrowser()]);
+});
+beforeEach(async () => {
+  page = await openWindow(browser);
+  await signIn(page, belfry);
+});
+afterEach(async () => {
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+});
+after(async () => {
+  await browser?.close();
+  await belfry?.stop();
+});
+
+const button = (name, within = page) => within.getByRole('button', { name, exact: true });
+const dialog = () => page.getByRole('dialog');
+const confirm = (name) => button(name, dialog()).click();
+const documentOf = async (path) => (await belfry.api('GET', `/jobs/${path}`)).document;
+/** In a namespace of its own, so that each test counts its own rows. */
+const job = (namespace, name, command = 'true', more = {}) => belfry.api('POST', '/jobs', { namespace, name, action: { shell: { command } }, ...more });
+
+test('the palette opens with / and finds a job', async () => {
+  await job('search', 'needle');
+  await visit(page, belfry, '#/jobs');
+  await page.keyboard.press('/');
+  await page.getByRole('combobox', { name: 'Search' }).fill('needle');
+  await page.getByRole('option', { name: /search\/needle/ }).waitFor();
+  // What was found for another text is not offered for this one, not even until its answer is there.
+  const left = await page.getByRole('combobox', { name: 'Search' }).evaluate(async (input) => {
+    input.value = 'needles';
+    input.dispatchEvent(new Event('input', { bubbles: true }));
+    await new Promise((drawn) => setTimeout(drawn));
+    return document.querySelectorAll('[role=option]').length;
+  });
+  assert.equal(left, 0);
+  await page.getByRole('combobox', { name: 'Search' }).fill('needle');
+  await page.getByRole('option', { name: /search\/needle/ }).waitFor();
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'needle' }).waitFor();
+  // Also with the focus on what takes no text.
+  await visit(page, belfry, '#/jobs?namespace=search');
+  await page.getByLabel('Choose search/needle').focus();
+  await page.keyboard.press('/');
+  await page.getByRole('combobox', { name: 'Search' }).waitFor();
+});
+
+test('typing in a filter keeps the focus and is in the address', async () => {
+  for (const name of ['keeper', 'other']) await job('typing', name);
+  await visit(page, belfry, '#/jobs?namespace=typing');
+  await page.getByLabel('Choose typing/keeper').waitFor();
+  await page.getByPlaceholder('Name, description or command').click();
+  // Each letter when the last one has changed what is shown: the focus must survive every one of them.
+  for (const [index, letter] of [...'keeper'].entries()) {
+    await page.keyboard.type(letter);
+    await page.waitForURL(new RegExp(`q=${'keeper'.slice(0, index + 1)}(&|$)`));
+    await settled(page);
+  }
+  await until('one row is left', async () => (await page.locator('tr[data-row]').count()) === 1);
+  await page.getByLabel('Choose typing/keeper').waitFor();
+});
+
+test('the filter names every namespace, and how many jobs there are is said before they are read', async () => {
+  // More than a page of them before the last namespace, which is then on no page that was read.
+  await belfry.api('POST', '/apply', { documents: Array.from({ length: 150 }, (_, n) => ({ namespace: 'full', name: `job-${n}`, action: { shell: { command: 'true' } } })) });
+  await job('zz-last', 'alone');
+  await visit(page, belfry, '#/jobs?namespace=full');
+  await page.locator('main h1').locator('..').getByText('150', { exact: true }).waitFor();
+  await page.getByLabel('Namespace').selectOption('zz-last');
+  await page.getByLabel('Choose zz-last/alone').waitFor();
+});
+
+test('many are paused, resumed and labelled at once', async () => {
+  for (const name of ['one', 'two']) await job('bulk', name, 'true', { schedule: '0 4 * * *' });
+  await visit(page, belfry, '#/jobs?namespace=bulk');
+  for (const name of ['one', 'two']) await page.getByLabel(`Choose bulk/${name}`).check();
+  await button('Pause (2)').click();
+  await confirm('Pause');
+  await page.getByText('Pause: done for 2 jobs').waitFor();
+  await until('two rows are paused', async () => (await page.getByText('paused', { exact: true }).count()) === 2);
+  await page.getByLabel('Choose all').check();
+  await button('Resume (2)').click();
+  await confirm('Resume');
+  await page.getByText('Resume: done for 2 jobs').waitFor();
+  await page.getByLabel('Choose bulk/one').check();
+  await button('Label… (1)').click();
+  await dialog().getByRole('textbox').fill('team=bulk');
+  await confirm('Save');
+  await page.getByText('Label: done for 1 job').waitFor();
+  const document = await documentOf('bulk/one');
+  assert.equal(document.labels.team, 'bulk');
+  assert.notEqual(document.enabled, false);
+});
+
+test('many are run at once, and lose a label at once', async () => {
+  for (const name of ['one', 'two']) await job('crowd', name, 'true', { labels: { team: 'db', keep: 'this' } });
+  await visit(page, belfry, '#/jobs?namespace=crowd&label=team%3Ddb');
+  await page.getByLabel('Choose crowd/two').waitFor();
+  await page.getByLabel('Choose all').check();
+  await button('Run now (2)').click();
+  await confirm('Run now');
+  await page.getByText('Run now: done for 2 jobs').waitFor();
+  for (const name of ['one', 'two']) await until(`${name} has run`, async () => (await belfry.api('GET', `/runs?job=crowd/${name}`)).items[0]?.state === 'succeeded');
+  // Nobody asked for the list again: the stream tells how they ended.
+  await until('both rows say so', async () => (await page.locator('tr[data-row]').getByText('Succeeded').count()) === 2);
+  await page.getByLabel('Choose all').check();
+  await button('Label… (2)').click();
+  await dialog().getByRole('textbox').fill('team');
+  await confirm('Save');
+  await page.getByText('Label: done for 2 jobs').waitFor();
+  for (const name of ['one', 'two']) assert.deepEqual((await documentOf(`crowd/${name}`)).labels, { keep: 'this' });
+});
+
+test('jobs are filtered by state and by node, as the address says', async () => {
+  for (const [name, command, more] of [['good', 'true'], ['bad', 'exit 1'], ['going', 'sleep 600'], ['idle', 'true'], ['halted', 'true', { enabled: false }]]) await job('sieve', name, command, more);
+  for (const name of ['good', 'bad']) await ended(belfry, (await belfry.api('POST', `/jobs/sieve/${name}/run`, {})).id);
+  const { id } = await belfry.api('POST', '/jobs/sieve/going/run', {});
+  await until('it runs', async () => (await belfry.api('GET', `/runs/${id}`)).state === 'running');
+  await visit(page, belfry, '#/jobs?namespace=sieve');
+  const shown = (...names) =>
+    until(`only ${names} are shown`, async () => {
+      const links = await page.locator('tr[data-row] a.name').allTextContents();
+      return links.map((text) => text.replace('sieve/', '')).sort().join() === names.sort().join();
+    });
+  await shown('good', 'bad', 'going', 'idle', 'halted');
+  for (const [state, names] of Object.entries({ failing: ['bad'], running: ['going'], paused: ['halted'], enabled: ['good', 'bad', 'going', 'idle'] })) {
+    await page.getByLabel('State').selectOption(state);
+    await page.waitForURL(new RegExp(`state=${state}`));
+    await shown(...names);
+  }
+  await page.getByLabel('State').selectOption('');
+  await page.getByLabel('Node').fill('alpha');
+  await page.waitForURL(/node=alpha/);
+  // Where a run of it has ended.
+  await shown('good', 'bad');
+  await page.getByLabel('Node').fill('moon');
+  await page.getByText('No job is like that').waitFor();
+  await button('Clear').click();
+  await page.waitForURL(/#\/jobs$/);
+  await belfry.api('POST', '/jobs/sieve/going/kill', {});
+});
+
+test('one job is paused and resumed, and all its runs are killed', async () => {
+  await job('default', 'single', 'sleep 600', { schedule: '0 4 * * *', overlap: 'allow' });
+  const runs = [];
+  for (let i = 0; i < 2; i++) runs.push((await belfry.api('POST', '/jobs/default/single/run', {})).id);
+  for (const id of runs) await until('it runs', async () => (await belfry.api('GET', `/runs/${id}`)).state === 'running');
+  await visit(page, belfry, '#/jobs/default/single');
+  await button('Pause').click();
+  await page.getByText('default/single is paused').waitFor();
+  await page.locator('main header').getByText('Paused', { exact: true }).waitFor();
+  assert.equal((await documentOf('default/single')).enabled, false);
+  await button('Resume').click();
+  await page.getByText('default/single is resumed').waitFor();
+  await button('Pause').waitFor();
+  assert.notEqual((await documentOf('default/single')).enabled, false);
+  await page.locator('main header').getByText('2 running').waitFor();
+  await button('Kill all runs').click();
+  await confirm('Kill all runs');
+  await page.getByText('2 runs told to end').waitFor();
+  for (const id of runs) assert.equal((await ended(belfry, id)).state, 'killed');
+  await page.locator('main header').getByText('running').waitFor({ state: 'detached' });
+  await until('the table says so', async () => (await page.locator('tbody').getByText('Killed', { exact: true }).count()) === 2);
+});
+
+test('the chart of durations has a point for each run, which leads there', async () => {
+  await job('default', 'charted', 'sleep 0.$N');
+  const runs = [];
+  for (const N of ['1', '3', '2']) runs.push(await ended(belfry, (await belfry.api('POST', '/jobs/default/charted/run', { env: { N } })).id));
+  await visit(page, belfry, '#/jobs/default/charted');
+  const chart = page.getByRole('group', { name: /^Durations of the last 3 runs: half under .+, 95 % under / });
+  await chart.waitFor();
+  const points = chart.locator('a');
+  assert.equal(await points.count(), 3);
+  // Oldest first; what took longer stands higher.
+  const heights = await points.evaluateAll((all) => all.map((one) => one.getBoundingClientRect().top));
+  assert.ok(heights[1] < heights[2] && heights[2] < heights[0], `${heights}`);
+  await page.getByText(/^p50 .+ p95 /).waitFor();
+  await points.nth(1).click();
+  await page.waitForURL(new RegExp(runs[1].id));
+});
+
+test('a job is run with an environment, and what it printed is shown', async () => {
+  await job('default', 'echoing', 'echo "A is $A"');
+  await visit(page, belfry, '#/jobs/default/echoing');
+  await button('Run now').click();
+  await page.getByLabel('Environment for this run').fill('no equals sign');
+  await confirm('Run now');
+  await page.getByText('This line is not KEY=VALUE').waitFor();
+  await page.getByLabel('Environment for this run').fill('A=1');
+  await confirm('Run now');
+  await page.getByRole('log').getByText('A is 1').waitFor();
+});
+
+test('output follows, is searched, and the run is killed and run again', async () => {
+  await job('default', 'talker', 'for i in $(seq 1 2400); do echo "said $i."; sleep 0.25; done');
+  const { id } = await belfry.api('POST', '/jobs/default/talker/run', {});
+  await visit(page, belfry, `#/runs/${id}`);
+  // Printed long after the page was opened.
+  await page.getByRole('log').getByText('said 12.').waitFor();
+  await page.getByLabel('Search in the output').fill('said 3.');
+  await page.getByText('1 / 1').waitFor();
+  await shot(page, 'run-search');
+  await button('Kill').click();
+  await confirm('Kill');
+  await page.locator('header').getByText('Killed').waitFor();
+  assert.equal((await ended(belfry, id)).state, 'killed');
+  await button('Run again').click();
+  await page.waitForURL((url) => !url.hash.includes(id));
+  await page.getByText('runs this one again').waitFor();
+  await belfry.api('POST', '/jobs/default/talker/kill', {});
+});
+
+test('saved state is read and changed', async () => {
+  await job('default', 'keeper', 'echo N=41 > $BELFRY_STATE');
+  await ended(belfry, (await belfry.api('POST', '/jobs/default/keeper/run', {})).id);
+  await visit(page, belfry, '#/jobs/default/keeper?tab=state');
+  await page.getByText('41', { exact: true }).waitFor();
+  await button('Edit').click();
+  await page.getByLabel('Value').fill('43');
+  await button('Save').click();
+  await page.getByText('The state is saved').waitFor();
+  assert.equal((await belfry.api('GET', '/jobs/default/keeper/state')).values.N, '43');
+  // What a run keeps meanwhile is shown, and not written over by whoever began before it.
+  await button('Edit').click();
+  await page.getByLabel('Value').fill('44');
+  await ended(belfry, (await belfry.api('POST', '/jobs/default/keeper/run', {})).id);
+  await page.getByText(`version ${(await belfry.api('GET', '/jobs/default/keeper/state')).version}`).waitFor();
+  await button('Save').click();
+  await page.getByRole('alert').waitFor();
+  assert.equal((await belfry.api('GET', '/jobs/default/keeper/state')).values.N, '41');
+  await button('Cancel').click();
+  await page.getByText('41', { exact: true }).waitFor();
+});
+
+test('of more revisions than a page an old one is found, and only the first has nothing before it', async () => {
+  await job('default', 'often');
+  for (let i = 2; i <= 52; i++) await belfry.api('PATCH', '/jobs/default/often', { description: `change ${i}` });
+  await visit(page, belfry, '#/jobs/default/often?tab=revisions&revision=3');
+  await page.getByRole('heading', { name: 'revision 3', exact: true }).waitFor();
+  await page.getByRole('group', { name: 'Compared with the revision before' }).getByText('description: change 2').waitFor();
+  await page.getByRole('link', { name: /^1 / }).first().click();
+  await page.getByText('The first revision').waitFor();
+  await visit(page, belfry, '#/jobs/default/often?tab=revisions&revision=99');
+  await page.getByText('It may have been removed').waitFor();
+});
+
+test('the document of a job is copied', async () => {
+  await job('default', 'copied');
+  await visit(page, belfry, '#/jobs/default/copied?tab=document');
+  await button('Copy').click();
+  await button('Copied').waitFor();
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^name: copied$/m);
+});
+
+test('revisions show what changed and are restored', async () => {
+  await job('default', 'revised');
+  await belfry.api('PATCH', '/jobs/default/revised', { description: 'changed' });
+  await visit(page, belfry, '#/jobs/default/revised?tab=revisions');
+  await page.getByText('description: changed').waitFor();
+  await page.getByRole('link', { name: /^1 / }).first().click();
+  await button('Restore').click();
+  await confirm('Restore');
+  await page.getByText('Revision 1 is restored').waitFor();
+  assert.equal((await documentOf('default/revised')).description ?? '', '');
+});
+
+test('deleting needs the name, and what is not there is said as the API says it', async () => {
+  await job('default', 'doomed');
+  await visit(page, belfry, '#/jobs/default/doomed');
+  await button('Delete').click();
+  assert.equal(await button('Delete', dialog()).isDisabled(), true);
+  await dialog().getByRole('textbox').fill('doomed');
+  await confirm('Delete');
+  await page.getByText('default/doomed is deleted').waitFor();
+  assert.equal((await belfry.api('GET', '/jobs/default/doomed', undefined, { status: true })).status, 404);
+  await visit(page, belfry, '#/jobs/default/doomed');
+  await page.getByRole('alert').filter({ hasText: 'there is no job' }).waitFor();
+  assert.deepEqual(await violations(page), []);
+});
+
+test('a session that ended leads to signing in and back', async () => {
+  await job('default', 'left');
+  await visit(page, belfry, '#/jobs/default/left?tab=document');
+  await page.getByRole('heading', { name: 'Document' }).waitFor();
+  await page.context().clearCookies();
+  await page.getByRole('link', { name: 'Revisions' }).click();
+  await page.getByText('Your session has ended').waitFor();
+  await page.locator('input[autocomplete=username]').fill('admin');
+  await page.locator('input[type=password]').fill(belfry.password);
+  await page.locator('form button.primary').click();
+  await page.getByRole('heading', { name: 'left' }).waitFor();
+  assert.match(page.url(), /tab=revisions/);
+});

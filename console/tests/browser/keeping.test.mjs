@@ -1,0 +1,256 @@
+// What whoever keeps a cluster does: nodes that join, drain and leave, services that move, scripts, users, tokens, audit.
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, afterEach, before, beforeEach, test } from 'node:test';
+
+import { ended, startBelfry, until } from './belfry.mjs';
+import { openWindow, shot, signIn, startBrowser, violations, visit } from './browser.mjs';
+
+let belfry;
+let browser;
+let page;
+
+before(async () => {
+  [belfry, browser] = await Promise.all([startBelfry({ kind: 'server' }), startBrowser()]);
+});
+beforeEach(async () => {
+  page = await openWindow(browser);
+  await signIn(page, belfry);
+});
+afterEach(async () => {
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+});
+after(async () => {
+  await browser?.close();
+  await belfry?.stop();
+});
+
+const button = (name, within = page) => within.getByRole('button', { name, exact: true });
+const dialog = () => page.getByRole('dialog');
+const confirm = (name) => button(name, dialog()).click();
+
+test('nodes join by the line that the console shows', async () => {
+  for (const name of ['one', 'two']) {
+    await visit(page, belfry, '#/nodes');
+    await button('Join a node').click();
+    await button('Make a token', dialog()).click();
+    const line = await dialog().getByLabel('Line to run on the new machine').inputValue();
+    assert.deepEqual(await violations(page), []);
+    if (name === 'one') await shot(page, 'nodes-join');
+    await button('Copy', dialog()).click();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), line);
+    await button('Close', dialog()).last().click();
+    const [, token] = /^belfry agent --join '(.+)'$/.exec(line);
+    belfry.run('agent', '--join', token, '--name', name, '--data', join(belfry.folder, name), '--allow-root');
+    await page.getByRole('link', { name, exact: true }).waitFor();
+  }
+  await until('both take work', async () => (await belfry.api('GET', '/nodes')).items.filter((node) => node.healthy).length === 2);
+});
+
+test('a service shows where it is, and moves', async () => {
+  await belfry.api('POST', '/jobs', { name: 'web', action: { service: { command: 'echo up; sleep 600' } } });
+  const service = async () => (await belfry.api('GET', '/services')).items[0];
+  const before = await until('it runs', async () => ((await service())?.state === 'running' ? service() : null));
+  await visit(page, belfry, '#/services');
+  const row = page.getByRole('row').filter({ hasText: 'web' });
+  await row.getByText(before.node_name, { exact: true }).waitFor();
+  await row.getByText('Running').waitFor();
+  await button('Move', row).click();
+  const other = before.node_name === 'one' ? 'two' : 'one';
+  await dialog().getByLabel('To').selectOption(other);
+  assert.deepEqual(await violations(page), []);
+  await confirm('Move');
+  await row.getByText(other, { exact: true }).waitFor();
+  await until('it runs there', async () => {
+    const now = await service();
+    return now.state === 'running' && now.node_name === other;
+  });
+});
+
+test('a job is run on the node that is chosen', async () => {
+  await belfry.api('POST', '/jobs', { name: 'chosen', action: { shell: { command: 'true' } } });
+  for (const name of ['two', 'one']) {
+    await visit(page, belfry, '#/jobs/default/chosen');
+    await button('Run now').click();
+    await dialog().getByLabel('Node').fill(name);
+    await confirm('Run now');
+    await page.waitForURL(/#\/runs\//);
+    const run = await ended(belfry, page.url().split('/').at(-1));
+    assert.deepEqual([run.node_name, run.state], [name, 'succeeded']);
+    await page.getByRole('link', { name: `on ${name}` }).waitFor();
+  }
+  await visit(page, belfry, '#/jobs/default/chosen');
+  await button('Run now').click();
+  await dialog().getByLabel('Node').fill('moon');
+  await confirm('Run now');
+  await dialog().getByRole('alert').waitFor();
+});
+
+test('a node is drained, excluded, changed and deleted', async () => {
+  const node = async () => (await belfry.api('GET', '/nodes')).items.find((one) => one.name === 'one');
+  await visit(page, belfry, `#/nodes/${(await node()).id}`);
+  await button('Drain').click();
+  await confirm('Drain');
+  await button('Undrain').waitFor();
+  assert.equal((await node()).draining, true);
+  await button('Undrain').click();
+  await button('Drain').waitFor();
+  await button('Exclude').click();
+  await confirm('Exclude');
+  await button('Include').waitFor();
+  assert.equal((await node()).excluded, true);
+  await button('Include').click();
+  await button('Exclude').waitFor();
+  await button('Settings').click();
+  await dialog().getByLabel('Weight').fill('many');
+  await confirm('Save');
+  await dialog().getByRole('alert').first().waitFor();
+  await dialog().getByLabel('Weight').fill('7');
+  await dialog().getByLabel('Slots').fill('5');
+  await dialog().getByLabel('Labels').fill('zone=a\ndisk=<b>fast</b>');
+  assert.deepEqual(await violations(page), []);
+  await confirm('Save');
+  await page.getByText('disk=<b>fast</b>').waitFor();
+  const { weight, slots, labels } = await node();
+  assert.deepEqual({ weight, slots, labels }, { weight: 7, slots: 5, labels: { zone: 'a', disk: '<b>fast</b>' } });
+  await button('Delete').click();
+  await dialog().getByRole('textbox').fill('one');
+  await confirm('Delete');
+  await page.waitForURL(/#\/nodes$/);
+  await until('it is gone', async () => (await node()) === undefined);
+});
+
+test('a script is written, changed by two, compared and deleted', async () => {
+  await visit(page, belfry, '#/new/script');
+  await page.getByLabel('Name', { exact: true }).fill('clean');
+  await page.getByLabel('Script', { exact: true }).fill('echo 1\n');
+  await button('Save as a new version').click();
+  await page.waitForURL(/#\/scripts\/default\/clean$/);
+  await page.getByText('version 1', { exact: true }).waitFor();
+  await belfry.api('PUT', '/scripts/default/clean', { body: 'echo theirs\n' });
+  await page.getByLabel('Script', { exact: true }).fill('echo mine\n');
+  await button('Save as a new version').click();
+  await page.getByText('saved version 2 while you were editing').waitFor();
+  assert.deepEqual(await violations(page), []);
+  await button('Save mine over theirs').click();
+  await page.getByText('version 3', { exact: true }).waitFor();
+  await page.getByRole('link', { name: 'Show 3' }).click();
+  await page.getByRole('group', { name: 'Version 3 against the one before' }).getByText('echo mine').waitFor();
+  await belfry.api('POST', '/jobs', { name: 'user-of-it', action: { script: { name: 'clean' } } });
+  await page.reload();
+  await page.getByRole('link', { name: 'default/user-of-it' }).waitFor();
+  await button('Delete').click();
+  await dialog().getByRole('textbox').fill('clean');
+  await confirm('Delete');
+  await page.getByText('it is used by default/user-of-it').waitFor();
+  await belfry.api('DELETE', '/jobs/default/user-of-it');
+  await button('Delete').click();
+  await dialog().getByRole('textbox').fill('clean');
+  await confirm('Delete');
+  await page.waitForURL(/#\/scripts$/);
+});
+
+test('users are made, given roles, kept out, given a new password and deleted', async () => {
+  await visit(page, belfry, '#/users');
+  await button('New user').click();
+  await dialog().getByLabel('Name', { exact: true }).fill('uma');
+  await dialog().getByLabel('Password').fill('short');
+  await confirm('Save');
+  await dialog().getByText('at least 10 characters and').waitFor();
+  await dialog().getByLabel('Password').fill('long-enough-for-it');
+  assert.deepEqual(await violations(page), []);
+  await confirm('Save');
+  const row = page.getByRole('row').filter({ hasText: 'uma' });
+  await row.waitFor();
+  await button('Roles', row).click();
+  await button('Add a role', dialog()).click();
+  await dialog().getByLabel('Namespace 2').fill('team');
+  await dialog().getByLabel('Role 2').selectOption('editor');
+  await confirm('Save');
+  await row.getByText('team').waitFor();
+  assert.deepEqual((await belfry.api('GET', '/users/uma')).grants, { default: 'viewer', team: 'editor' });
+  await button('Disable', row).click();
+  await confirm('Disable');
+  await row.getByText('Disabled').waitFor();
+  await button('Enable', row).click();
+  await row.getByText('Enabled').waitFor();
+  await button('Reset password', row).click();
+  await dialog().getByLabel('Password').fill('another-long-one');
+  await confirm('Save');
+  await dialog().waitFor({ state: 'detached' });
+  const login = (password) => fetch(`${belfry.base}/api/v1/login`, { method: 'POST', headers: { 'content-type': 'application/json', 'x-belfry': '1' }, body: JSON.stringify({ user: 'uma', password }) });
+  assert.equal((await login('another-long-one')).status, 200);
+  await button('Delete', row).click();
+  await dialog().getByRole('textbox').fill('uma');
+  await confirm('Delete');
+  await row.waitFor({ state: 'detached' });
+  const own = page.getByRole('row').filter({ hasText: '(you)' });
+  await button('Disable', own).click();
+  await confirm('Disable');
+  await page.getByText('at least one enabled user must stay admin everywhere').waitFor();
+});
+
+test('a token is shown once, works, and is worth nothing when revoked', async () => {
+  await visit(page, belfry, '#/tokens');
+  await button('New token').click();
+  await dialog().getByLabel('Label').fill('ci <i>x</i>');
+  await dialog().getByLabel('Expires').selectOption('30d');
+  await dialog().getByLabel('Fewer roles than mine').check();
+  await dialog().getByLabel('Role 1').selectOption('viewer');
+  assert.deepEqual(await violations(page), []);
+  await confirm('Make the token');
+  const token = await dialog().getByLabel('Secret of the token').inputValue();
+  await shot(page, 'tokens-secret');
+  assert.equal((await belfry.api('GET', '/jobs', undefined, { token, status: true })).status, 200);
+  assert.equal((await belfry.api('GET', '/users', undefined, { token, status: true })).status, 403);
+  await confirm('I have kept it');
+  assert.equal((await page.content()).includes(token), false);
+  const row = page.getByRole('row').filter({ hasText: 'ci <i>x</i>' });
+  await button('Revoke', row).click();
+  await confirm('Revoke');
+  await row.waitFor({ state: 'detached' });
+  assert.equal((await belfry.api('GET', '/jobs', undefined, { token, status: true })).status, 401);
+});
+
+test('the audit is filtered by the address, read page by page, and shows a change', async () => {
+  await belfry.api('POST', '/jobs', { name: 'watched', schedule: '0 1 * * *', action: { shell: { command: 'true' } } });
+  await belfry.api('PATCH', '/jobs/default/watched', { schedule: '0 2 * * *' });
+  for (let i = 0; i < 110; i++) await belfry.api('PATCH', '/jobs/default/watched', { description: `change ${i}` });
+  await visit(page, belfry, '#/audit?action=job.update&actor=cli');
+  const rows = page.locator('tbody tr[data-row]');
+  // The next page is read when its place comes near.
+  await rows.last().scrollIntoViewIfNeeded();
+  await page.waitForFunction(() => document.querySelector('table')?.getAttribute('aria-rowcount') > 111);
+  assert.equal(await rows.filter({ hasNotText: 'job.update' }).count(), 0);
+  await page.getByLabel('Who').fill('nobody-of-that-name');
+  await page.waitForURL(/actor=nobody-of-that-name/);
+  await page.getByText('Nothing of that kind was changed').waitFor();
+  await visit(page, belfry, '#/audit?action=job.update');
+  await rows.first().getByRole('button').click();
+  await page.waitForURL(/seq=\d+/);
+  await dialog().getByRole('group', { name: 'The change' }).getByText('description: change 109').waitFor();
+  assert.deepEqual(await violations(page), []);
+  await shot(page, 'audit-entry');
+});
+
+test('two nodes of one name are offered once, and break no page', async () => {
+  for (const folder of ['twin-1', 'twin-2']) {
+    const { token } = await belfry.api('POST', '/nodes/join-tokens', {});
+    belfry.run('agent', '--join', token, '--name', 'twin', '--data', join(belfry.folder, folder), '--allow-root');
+  }
+  await until('both are there', async () => (await belfry.api('GET', '/nodes')).items.filter((node) => node.name === 'twin' && node.healthy).length === 2);
+  await belfry.api('POST', '/jobs', { name: 'anywhere', action: { shell: { command: 'true' } } });
+  const offered = (list) => until(`${list} offers it`, async () => (await page.locator(`${list} option[value=twin]`).count()) === 1);
+  await visit(page, belfry, '#/jobs');
+  await offered('datalist#nodes');
+  await visit(page, belfry, '#/jobs/default/anywhere');
+  await button('Run now').click();
+  await offered('datalist#run-nodes');
+  await page.keyboard.press('Escape');
+  await visit(page, belfry, '#/nodes');
+  await until('both have a row', async () => (await page.getByRole('link', { name: 'twin', exact: true }).count()) === 2);
+  await visit(page, belfry, '#/jobs/default/anywhere/edit');
+  await page.locator('main details').evaluateAll((all) => all.forEach((one) => (one.open = true)));
+  await until('the editor offers it', async () => (await page.locator('datalist option[value=twin]').count()) > 0);
+});

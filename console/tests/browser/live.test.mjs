@@ -1,0 +1,102 @@
+// What happens while one looks: output as it is printed, very long output, and a server that goes away or falls silent and comes back.
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+
+import { ended, startBelfry, until } from './belfry.mjs';
+import { openWindow, shot, signIn, startBrowser, visit } from './browser.mjs';
+
+let belfry;
+let browser;
+
+before(async () => {
+  [belfry, browser] = await Promise.all([startBelfry(), startBrowser()]);
+});
+after(async () => {
+  await browser?.close();
+  await belfry?.stop();
+});
+
+test('a line is seen while the run that printed it goes on', async () => {
+  // Each line waits for the one before it to be seen: what came only with the end would never come.
+  const heard = join(belfry.folder, 'heard');
+  await belfry.api('POST', '/jobs', { name: 'talk', action: { shell: { command: `for i in $(seq 5); do echo "said $i."; until [ -e '${heard}'$i ]; do sleep 0.05; done; done` } } });
+  const { id } = await belfry.api('POST', '/jobs/default/talk/run', {});
+  const page = await openWindow(browser);
+  await signIn(page, belfry, 'admin', belfry.password, `#/runs/${id}`);
+  for (let i = 1; i <= 5; i++) {
+    await page.getByRole('log').getByText(`said ${i}.`).waitFor();
+    writeFileSync(`${heard}${i}`, '');
+  }
+  assert.equal((await ended(belfry, id)).state, 'succeeded');
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+});
+
+test('100,000 lines keep the page small', async (t) => {
+  await belfry.api('POST', '/jobs', { name: 'flood', output: { keep: '16MiB' }, action: { shell: { command: 'seq 100000' } } });
+  const { id } = await belfry.api('POST', '/jobs/default/flood/run', {});
+  await ended(belfry, id);
+  const page = await openWindow(browser);
+  await signIn(page, belfry, 'admin', belfry.password, `#/runs/${id}`);
+  await page.getByText('100000 lines').first().waitFor();
+  const elements = await page.evaluate(() => document.querySelectorAll('*').length);
+  t.diagnostic(`${elements} elements with 100,000 lines`);
+  assert.ok(elements < 2_000);
+  await page.context().close();
+});
+
+test('a server that goes away is said so, and what is shown is true again when it is back', async () => {
+  await belfry.api('POST', '/jobs', { name: 'steady', action: { shell: { command: 'sleep 600' } } });
+  const { id } = await belfry.api('POST', '/jobs/default/steady/run', {});
+  const page = await openWindow(browser);
+  await signIn(page, belfry, 'admin', belfry.password, '#/services');
+  for (const place of ['#/services', `#/runs/${id}`]) {
+    await visit(page, belfry, place);
+    await belfry.halt();
+    await page.getByText('The server does not answer.').first().waitFor();
+    await shot(page, 'server-away');
+    await belfry.restart();
+    await page.getByText('The server does not answer.').first().waitFor({ state: 'detached' });
+  }
+  // `belfry up` took the run with it: the page must not go on saying that it runs.
+  const run = await ended(belfry, id);
+  await until('the page says how it ended', async () => (await page.locator('main').innerText()).toLowerCase().includes(run.state.replace('_', ' ')));
+  await page.context().close();
+});
+
+test('a server that falls silent is said so, what may have changed is marked, and all is live again when it goes on', async () => {
+  await belfry.api('POST', '/jobs', { name: 'silent', action: { shell: { command: 'echo going; sleep 600' } } });
+  const { id } = await belfry.api('POST', '/jobs/default/silent/run', {});
+  await until('it runs', async () => (await belfry.api('GET', `/runs/${id}`)).state === 'running');
+  const [jobs, nodes, users] = await Promise.all(
+    ['#/jobs?q=silent', '#/nodes', '#/users'].map(async (place) => {
+      const page = await openWindow(browser);
+      await signIn(page, belfry, 'admin', belfry.password, place);
+      await page.locator('tr[data-row], tbody tr').first().waitFor();
+      return page;
+    }),
+  );
+  const row = jobs.locator('tr[data-row]', { hasText: 'silent' });
+  await row.getByText('running', { exact: true }).waitFor();
+  belfry.freeze();
+  // Also on a page that follows nothing and asks nothing by itself.
+  await Promise.all([jobs, nodes, users].map((page) => page.getByText('The server does not answer.').first().waitFor()));
+  await row.getByText(/^running\sas of \d\d:\d\d:\d\d$/).waitFor();
+  await nodes.locator('tr[data-row]').first().getByText(/^Takes work\sas of \d\d:\d\d:\d\d$/).waitFor();
+  assert.equal(await jobs.locator('header.bar').getByText('Not live').count(), 1);
+  await shot(jobs, 'server-silent');
+  belfry.thaw();
+  await Promise.all([jobs, nodes, users].map((page) => page.getByText('The server does not answer.').first().waitFor({ state: 'detached' })));
+  // What is told from now on is heard again.
+  await jobs.locator('header.bar').getByText(/^Live/).waitFor({ state: 'attached' });
+  await belfry.api('POST', '/jobs/default/silent/kill', {});
+  const run = await ended(belfry, id);
+  await row.getByText('running').waitFor({ state: 'detached' });
+  await row.getByText(run.state, { exact: false }).first().waitFor();
+  for (const page of [jobs, nodes, users]) {
+    assert.deepEqual(page.errors, []);
+    await page.context().close();
+  }
+});

@@ -1,0 +1,32 @@
+// A list of jobs that follows live events.
+import { expect, it } from 'vitest';
+
+import type { Job } from '../../src/api/views';
+import type { Schemas } from '../../src/api/client';
+import { withRun } from '../../src/jobs/live';
+import { merged } from '../../src/runs/live';
+
+const job = { id: 'j', namespace: 'shop', name: 'nightly', recent: [{ id: '02', state: 'running' }, { id: '01', state: 'failed' }], runs: 7, running: 1, failed_in_a_row: 1, last_run: null } as unknown as Job;
+const run = (id: string, state: string, name = 'nightly') =>
+  ({ id, state, namespace: 'shop', job_name: name, planned: '2026-11-18T00:00:00Z', duration_ms: 12 }) as Schemas['RunView'];
+
+it('a run that ends is counted once', () => {
+  const ended = withRun(job, run('02', 'succeeded'));
+  expect(ended).toMatchObject({ runs: 8, running: 0, failed_in_a_row: 0, last_run: { id: '02', state: 'succeeded' } });
+  expect(withRun(ended, run('02', 'succeeded')).runs).toBe(8);
+});
+it('a new run comes first, whatever the order of events', () => {
+  expect(withRun(withRun(job, run('04', 'claimed')), run('03', 'skipped')).recent.map((recent) => recent.id)).toEqual(['04', '03', '02', '01']);
+});
+it('another job is left alone', () => {
+  expect(withRun(job, run('05', 'failed', 'other'))).toBe(job);
+});
+it('a failure goes on with the row', () => {
+  expect(withRun(job, run('03', 'timed_out')).failed_in_a_row).toBe(2);
+});
+it('an end is not undone by an event that is older', () => {
+  const ended = withRun(job, run('02', 'succeeded'));
+  expect(withRun(ended, run('02', 'running'))).toBe(ended);
+  expect(merged(run('02', 'failed'), run('02', 'running')).state).toBe('failed');
+  expect(merged(run('02', 'running'), run('02', 'failed')).state).toBe('failed');
+});

@@ -1,0 +1,106 @@
+// Reading a list page by page.
+import { describe, expect, it } from 'vitest';
+
+import { Failure } from '../../src/api/failure';
+import { Pager, type Page } from '../../src/api/pager.svelte';
+
+const pages: Record<string, Page<string>> = {
+  '': { items: ['a', 'b'], next: 'c' },
+  c: { items: ['c', 'd'], next: 'e' },
+  e: { items: ['e'], next: null },
+};
+function pager(asked: string[] = [], from = pages): Pager<string> {
+  return new Pager((cursor = '') => {
+    asked.push(cursor);
+    return Promise.resolve(from[cursor] ?? { items: [] });
+  });
+}
+
+describe('a pager', () => {
+  it('reads on with the cursor of the last page until there is none', async () => {
+    const asked: string[] = [];
+    const list = pager(asked);
+    expect([list.first, list.more]).toEqual([true, false]);
+    await list.restart();
+    await list.readMore();
+    await list.readMore();
+    await list.readMore();
+    expect(list.items).toEqual(['a', 'b', 'c', 'd', 'e']);
+    expect([asked, list.more]).toEqual([['', 'c', 'e'], false]);
+  });
+  it('reads the page of one item again, and leaves the others', async () => {
+    const asked: string[] = [];
+    const list = pager(asked, { ...pages, c: { items: ['C', 'D'], next: 'e' } });
+    await list.restart();
+    await list.readMore();
+    asked.length = 0;
+    await list.refresh(2);
+    expect([asked, list.items]).toEqual([['c'], ['a', 'b', 'C', 'D']]);
+  });
+  it('keeps what it has when reading fails, and says why', async () => {
+    let away = false;
+    const list = new Pager<string>((cursor = '') => (away ? Promise.reject(new Failure(503, 'store_away', 'x')) : Promise.resolve(pages[cursor] ?? { items: [] })));
+    await list.restart();
+    away = true;
+    await list.readMore();
+    expect([list.items, list.failure?.code, list.loading]).toEqual([['a', 'b'], 'store_away', false]);
+  });
+  it('forgets the answer to a question that was replaced', async () => {
+    let answer: (page: Page<string>) => void = () => {};
+    const list = new Pager<string>(() => new Promise((later) => (answer = later)));
+    const slow = list.restart();
+    const slowAnswer = answer;
+    const quick = list.restart(() => Promise.resolve({ items: ['new'], next: null }));
+    slowAnswer({ items: ['old'], next: null });
+    await Promise.all([slow, quick]);
+    expect(list.items).toEqual(['new']);
+  });
+  it('drops what follows a page that ends elsewhere now, and reads it again', async () => {
+    const from = { ...pages };
+    const list = pager([], from);
+    await list.restart();
+    await list.readMore();
+    from[''] = { items: ['0', 'a'], next: 'b' };
+    from.b = { items: ['b', 'c'], next: 'd' };
+    await list.refresh(0);
+    expect(list.items).toEqual(['0', 'a']);
+    await list.readMore();
+    expect(list.items).toEqual(['0', 'a', 'b', 'c']);
+  });
+  it('reads all pages again through the one that is looked at', async () => {
+    const asked: string[] = [];
+    const list = pager(asked);
+    await list.restart();
+    await list.readMore();
+    await list.readMore();
+    asked.length = 0;
+    await list.restart(undefined, 3);
+    expect([asked, list.items, list.more]).toEqual([['', 'c'], ['a', 'b', 'c', 'd'], true]);
+    await list.restart(undefined, 99);
+    expect(list.items).toEqual(['a', 'b', 'c', 'd', 'e']);
+  });
+  it('shows what stands on two pages once', async () => {
+    const list = new Pager<{ id: number }>((cursor) => Promise.resolve(cursor ? { items: [{ id: 2 }, { id: 3 }] } : { items: [{ id: 1 }, { id: 2 }], next: 'x' }), (item) => item.id);
+    await list.restart();
+    await list.readMore();
+    list.prepend([{ id: 1 }, { id: 0 }]);
+    expect(list.items.map((item) => item.id)).toEqual([1, 0, 2, 3]);
+  });
+  it('does a refresh that was asked for while reading after it', async () => {
+    const asked: string[] = [];
+    const list = pager(asked);
+    const reading = list.restart();
+    await list.refresh(0);
+    await reading;
+    expect(asked).toEqual(['', '']);
+  });
+  it('does not undo by an older answer what was told while it was on its way', async () => {
+    let answer: (page: Page<string>) => void = () => {};
+    const list = new Pager<string>(() => new Promise((later) => (answer = later)));
+    const reading = list.restart();
+    list.change((item) => item.toUpperCase());
+    answer({ items: ['a'], next: null });
+    await reading;
+    expect(list.items).toEqual(['A']);
+  });
+});

@@ -1,0 +1,62 @@
+// Something read for a page: read again when its key is another one, never because the key was looked at again.
+import { expect, it } from 'vitest';
+
+import { resource, type Resource } from '../../src/api/resource.svelte';
+
+/** A job that live events replace, as a page holds it. */
+class Held {
+  job = $state.raw({ name: 'a', runs: 0 });
+}
+const settled = () => new Promise((later) => setTimeout(later));
+
+it('an equal key reads nothing again, another one does', async () => {
+  const asked: string[] = [];
+  const held = new Held();
+  let made: Resource<string> | undefined;
+  const stop = $effect.root(() => {
+    made = resource(
+      () => ({ name: held.job.name }),
+      ({ name }) => {
+        asked.push(name);
+        return Promise.resolve(`read ${name}`);
+      },
+    );
+  });
+  await settled();
+  held.job = { name: 'a', runs: 1 };
+  await settled();
+  expect([asked, made?.data]).toEqual([['a'], 'read a']);
+  held.job = { name: 'b', runs: 1 };
+  await settled();
+  expect([asked, made?.data]).toEqual([['a', 'b'], 'read b']);
+  stop();
+});
+
+it('what its reading looks at does not make it read again', async () => {
+  const held = new Held();
+  let asked = 0;
+  const stop = $effect.root(() => {
+    resource(() => 'all', () => Promise.resolve((asked++, held.job.runs)));
+  });
+  await settled();
+  held.job = { name: 'a', runs: 1 };
+  await settled();
+  expect(asked).toBe(1);
+  stop();
+});
+
+it('what is told while it is read is not undone by the older answer', async () => {
+  let answer: (read: number[]) => void = () => {};
+  let made: Resource<number[]> | undefined;
+  const stop = $effect.root(() => {
+    made = resource(() => 'all', () => new Promise<number[]>((later) => (answer = later)));
+  });
+  await settled();
+  made?.change((known) => [...known, 2]);
+  answer([1]);
+  await settled();
+  expect(made?.data).toEqual([1, 2]);
+  made?.change((known) => [...known, 3]);
+  expect(made?.data).toEqual([1, 2, 3]);
+  stop();
+});

@@ -1,0 +1,422 @@
+//! Several servers on one coordinator and one store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use belfry_control::{Control, Disagreement, StartError};
+use belfry_coord::{Clock, Heartbeat, Life, SystemClock, keys};
+use belfry_core::cursor::Cursor;
+use belfry_core::id::Slot;
+use belfry_core::job::{Action, JobDocument, RunOn, Shell};
+use belfry_core::job_table::{Firer, JobTable};
+use belfry_core::run::{Marks, RunState};
+use belfry_core::{Job, JobId, NodeId, RunId, Timestamp};
+use belfry_proto::session::{self, to_agent};
+use belfry_store::{RunFilter, Store};
+
+use crate::support::{Cluster, Session, TTL, every_second, manual, run_at_owner, shards, sqlite, until};
+
+impl Session {
+    async fn beat(&mut self, sequence: u64) -> bool {
+        self.say(session::Heartbeat { sequence }).await;
+        self.beat_answered(sequence).await
+    }
+
+    async fn beat_answered(&mut self, sequence: u64) -> bool {
+        self.until(|message| match message {
+            to_agent::Message::Heartbeat(answer) if answer.sequence == sequence => Some(answer.accepted),
+            _ => None,
+        })
+        .await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_incarnation_that_was_marked_lost_never_comes_back() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut session = Session::connect(&server, 1);
+    session.hello(5).await;
+    assert!(session.beat(1).await);
+    cluster.hold_dead(1).await;
+
+    // A new session of the same incarnation, as after a cut link: its runs were given up meanwhile.
+    let mut again = Session::connect(&server, 1);
+    again.hello(5).await;
+    assert!(!again.beat(2).await, "a dead incarnation was accepted");
+    // Nor does one that is older than what has registered.
+    again.hello(6).await;
+    assert!(again.beat(3).await);
+    let mut late = Session::connect(&server, 1);
+    late.hello(5).await;
+    assert!(!late.beat(4).await, "an older incarnation was accepted");
+    assert!(again.beat(5).await, "and the living one was disturbed");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_told_to_another_server_closes_the_run_at_its_owner() {
+    let cluster = Cluster::new().await;
+    let (a, b) = (cluster.server("a").await, cluster.server("b").await);
+    until(|| shards(&a) == 8 && shards(&b) == 8).await;
+    let (to_a, to_b) = (Session::open(&a, 1).await, Session::open(&b, 1).await);
+    // Saved a moment ago and not announced to anybody.
+    let job = cluster.job(3).await;
+    let [(owner, mut asked), (_, mut other)] = run_at_owner((a.clone(), to_a), (b.clone(), to_b), job).await;
+    let key = asked.order().await.key.unwrap();
+    asked.start(&key).await;
+    until(|| owner.open_runs(|run| run.state == RunState::Running).len() == 1).await;
+    // The link to the owner breaks; another server is told, and writes it down.
+    drop(asked);
+    // The owner's record of the start may still be on its way to the store; an agent says it again too.
+    let run = key.run.parse().unwrap();
+    cluster.stored(run, |_| true).await;
+    other.end(&key, "succeeded", 0).await;
+    other.until_stored(&key).await;
+    // Its node lives on, so that nobody gives the run up.
+    for sequence in 1.. {
+        other.beat(sequence).await;
+        assert!(sequence < 100, "the owner never learned of the end");
+        if owner.cluster().open_runs == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let known = cluster.store.run(run).await.unwrap().unwrap();
+    assert_eq!(known.state, RunState::Succeeded);
+    a.stop().await;
+    b.stop().await;
+}
+
+/// As when a server stops: many agents turn to another one, for which all their keys have moved on since they said hello.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_that_change_their_carrier_together_are_heard_at_the_first_beat() {
+    let cluster = Cluster::new().await;
+    let (a, b) = (cluster.server("a").await, cluster.server("b").await);
+    let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
+    for number in 1..=5 {
+        for (sessions, server) in [(&mut to_a, &a), (&mut to_b, &b)] {
+            sessions.push(Session::open(server, number).await);
+        }
+    }
+    for session in &mut to_b {
+        assert!(session.beat(1).await);
+    }
+    for session in &to_a {
+        session.say(session::Heartbeat { sequence: 2 }).await;
+    }
+    for session in &mut to_a {
+        assert!(session.beat_answered(2).await);
+    }
+    a.stop().await;
+    b.stop().await;
+}
+
+/// It may have told it to a server that knows nothing of the run, before its owner had the shard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_former_incarnation_finished_is_asked_for() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut session = Session::open(&server, 1).await;
+    server.run_now(manual(cluster.job(3).await)).await.unwrap();
+    let key = session.order().await.key.unwrap();
+    session.take(&key).await;
+    until(|| server.open_runs(|run| run.state == RunState::Dispatched).len() == 1).await;
+    session.greet(session::Hello { finished: vec![key.clone()], ..session.greeting(2) }).await;
+    let asked = session.until(|message| match message {
+        to_agent::Message::Dispatch(order) => order.key.map(|key| (key, order.reminder)),
+        _ => None,
+    });
+    assert_eq!(asked.await, (key, true), "and it is never taken for an order to start");
+    server.stop().await;
+}
+
+/// The agent would go on telling the former owner, who is no longer interested, if the new one did not say that it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_a_shard_over_tells_the_agents_that_have_its_runs() {
+    let cluster = Cluster::new().await;
+    let a = cluster.server("a").await;
+    let mut to_a = Session::open(&a, 1).await;
+    let mut running = Vec::new();
+    for number in 1..=20 {
+        a.run_now(manual(cluster.job(number).await)).await.unwrap();
+        let key = to_a.order().await.key.unwrap();
+        to_a.take(&key).await;
+        running.push(key);
+    }
+    let b = cluster.server("b").await;
+    until(|| shards(&a) == 8 && shards(&b) == 8).await;
+    let mut to_b = Session::connect(&b, 1);
+    to_b.say(session::Hello { slots: 30, running, ..to_b.greeting(1) }).await;
+    let mut untold: std::collections::HashSet<String> =
+        b.open_runs(|_| true).iter().map(|run| run.id.to_string()).collect();
+    assert!(!untold.is_empty(), "of twenty runs some are of shards that moved");
+    while !untold.is_empty() {
+        untold.remove(&to_b.order().await.key.unwrap().run);
+    }
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_and_callers_are_told_where_the_servers_are() {
+    let cluster = Cluster::new().await;
+    let a = cluster.server("a").await;
+    let mut session = Session::open(&a, 1).await;
+    let b = cluster.server("b").await;
+    let named = session.until(|message| match message {
+        to_agent::Message::Servers(servers) if servers.addresses.len() == 2 => Some(servers.addresses),
+        _ => None,
+    });
+    assert_eq!(named.await, ["http://a:2", "http://b:2"]);
+    until(|| shards(&a) == 8 && shards(&b) == 8).await;
+    for shard in b.cluster().shards {
+        assert_eq!(a.owners_api(shard.shard).await.as_deref(), Some("http://b:1"));
+        assert_eq!(b.owners_api(shard.shard).await, None, "it is its own");
+    }
+    // Given back at a graceful stop, without a TTL to wait for.
+    b.stop().await;
+    let entries = cluster.coordinator.list(keys::SERVERS).await.unwrap();
+    let lives: Vec<Life> = entries.iter().map(|entry| Heartbeat::decode(entry).unwrap().life).collect();
+    assert_eq!(lives, [Life::Beating, Life::Stopped], "it says so before it is gone");
+    until(|| shards(&a) == 16).await;
+    a.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_disagree_are_not_let_in() {
+    let cluster = Cluster::new().await;
+    let first = cluster.server("a").await;
+    let store = Store::open(Arc::new(sqlite(&cluster.folder, "other.db"))).await.unwrap();
+    let refusal = Cluster { store, ..cluster.clone() }.start("b").await.err().expect("a refusal");
+    assert!(matches!(refusal, StartError::Meta(Disagreement::OtherCluster)), "{refusal:?}");
+    let slower = cluster.with_ttl(TTL * 2);
+    let refusal = slower.start("b").await.err().expect("a refusal");
+    assert!(matches!(refusal, StartError::Meta(Disagreement::OtherTtl(TTL))), "{refusal:?}");
+    // When all have stopped, the TTL may be changed.
+    first.stop().await;
+    slower.server("c").await.stop().await;
+}
+
+/// Ahead of the others, as after a wrong step.
+struct AnHourAhead;
+
+impl Clock for AnHourAhead {
+    fn now(&self) -> Timestamp {
+        SystemClock.now() + jiff::SignedDuration::from_hours(1)
+    }
+
+    fn boottime(&self) -> Duration {
+        SystemClock.boottime()
+    }
+}
+
+/// Answers the server's questions for the time, by the right clock.
+async fn tell_the_time(control: &Control, number: u128) -> Session {
+    let mut session = Session::open(control, number).await;
+    let token = session
+        .until(|message| match message {
+            to_agent::Message::Clock(question) => Some(question.token),
+            _ => None,
+        })
+        .await;
+    session.say(session::ClockAnswer { token, now_ms: SystemClock.now().as_millisecond() }).await;
+    session
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_clock_is_off_gives_its_shards_to_the_others() {
+    let cluster = Cluster::new().await;
+    let right = cluster.server("a").await;
+    let wrong = Cluster { clock: Arc::new(AnHourAhead), ..cluster.clone() }.server("b").await;
+    until(|| shards(&right) == 8 && shards(&wrong) == 8).await;
+    let mut sessions = Vec::new();
+    for number in [1, 2] {
+        sessions.push(tell_the_time(&right, number).await);
+    }
+    // With one agent nobody can say whose clock is wrong.
+    sessions.push(tell_the_time(&wrong, 1).await);
+    until(|| wrong.nodes().iter().any(|node| node.clock_offset_ms.is_some())).await;
+    assert!(wrong.nodes().iter().all(|node| node.clock_offset_ms.is_none_or(|ms| ms < -3_000_000)));
+    sessions.push(tell_the_time(&wrong, 2).await);
+    until(|| shards(&right) == 16 && shards(&wrong) == 0 && right.cluster().leader).await;
+    let told = right.cluster().servers.into_iter().find_map(|server| server.clock_off_ms).expect("it is told");
+    assert!((told - 3_600_000).abs() < 10_000, "{told}");
+}
+
+/// Right until it is stepped.
+#[derive(Clone, Default)]
+struct Stepped(Arc<AtomicI64>);
+
+impl Clock for Stepped {
+    fn now(&self) -> Timestamp {
+        SystemClock.now() + jiff::SignedDuration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+
+    fn boottime(&self) -> Duration {
+        SystemClock.boottime()
+    }
+}
+
+/// Tells the right time whenever it is asked, until something is true; when the runs that were ordered meanwhile were planned.
+async fn ordered_until(session: &mut Session, fact: impl Fn(&[i64]) -> bool) -> Vec<i64> {
+    let mut planned = Vec::new();
+    let waited = async {
+        while !fact(&planned) {
+            let Ok(told) = tokio::time::timeout(Duration::from_millis(50), session.told.recv()).await else { continue };
+            match told.expect("the session lives").message.expect("a message") {
+                to_agent::Message::Clock(question) => {
+                    let now_ms = SystemClock.now().as_millisecond();
+                    session.say(session::ClockAnswer { token: question.token, now_ms }).await;
+                }
+                to_agent::Message::Dispatch(order) => planned.push(order.planned_ms),
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waited).await.expect("it comes true within a minute");
+    planned
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_steps_ahead_passes_over_no_fire() {
+    let clock = Stepped::default();
+    let cluster = Cluster { clock: Arc::new(clock.clone()), ..Cluster::new().await };
+    let server = cluster.server("a").await;
+    let mut session = Session::open(&server, 1).await;
+    cluster.job_with(3, every_second).await;
+    server.jobs_changed().await;
+    let mut planned = ordered_until(&mut session, |planned| planned.len() > 1).await;
+    clock.0.store(3600, Ordering::Relaxed);
+    // With a single agent: its word is enough, since this clock was seen to step.
+    let gave_up = || server.cluster().shards.is_empty();
+    planned.extend(ordered_until(&mut session, |_| gave_up()).await);
+    clock.0.store(0, Ordering::Relaxed);
+    planned.extend(ordered_until(&mut session, |planned| planned.len() > 3).await);
+    let ahead = planned.iter().filter(|at| **at > SystemClock.now().as_millisecond() + 2_000).count();
+    assert_eq!(ahead, 0, "{planned:?}");
+    // What was due while it stood in doubt is caught up with, or skipped by the job's rule: every second has its order or its record.
+    let (first, last) = (planned[0], *planned.last().unwrap());
+    for _ in 0..20 {
+        let filter = RunFilter { limit: 500, ..RunFilter::default() };
+        let recorded = cluster.store.list_runs(&filter).await.unwrap().items;
+        let an_hour_ahead = SystemClock.now() + jiff::SignedDuration::from_secs(60);
+        let far: Vec<_> = recorded.iter().filter(|run| run.planned > an_hour_ahead).collect();
+        assert!(far.is_empty(), "fires of the hour ahead were decided: {far:?}");
+        let known = |at: i64| planned.contains(&at) || recorded.iter().any(|run| run.planned.as_millisecond() == at);
+        if (first..last).step_by(1000).all(known) {
+            return;
+        }
+        planned.extend(ordered_until(&mut session, |planned| !planned.is_empty()).await);
+    }
+    panic!("not every fire between {first} and {last} is known: {planned:?}");
+}
+
+/// What a node says of a run that it fired by itself.
+fn fired_alone(job: JobId, by: NodeId, planned: Timestamp, home_term: u64) -> session::Ended {
+    let run = RunId::of(job, planned, Slot::Node(by)).to_string();
+    session::Ended {
+        key: Some(session::RunKey { run, attempt: 1 }),
+        outcome: "succeeded".into(),
+        ended_at_ms: planned.as_millisecond() + 5,
+        started_at_ms: Some(planned.as_millisecond()),
+        local: Some(session::LocalRun {
+            job_id: job.to_string(),
+            namespace: "default".into(),
+            job: "j3".into(),
+            revision: 1,
+            planned_ms: planned.as_millisecond(),
+            claimed_at_ms: planned.as_millisecond() - 500,
+            fence: 1,
+            home_term,
+            cut_off: true,
+            incarnation: 1,
+        }),
+        ..Default::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_cannot_tell_of_runs_that_are_not_its_own() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut session = Session::open(&server, 1).await;
+    let (job, at) = (JobId::from_u128(3), Timestamp::from_second(1_800_000_000).unwrap());
+    let of_another = fired_alone(job, NodeId::from_u128(5), at, 0);
+    session.say(of_another.clone()).await;
+    let own = fired_alone(job, session.node, at, 0);
+    session.say(own.clone()).await;
+    let stored = session
+        .until(|message| match message {
+            to_agent::Message::Stored(stored) => Some(stored.keys),
+            _ => None,
+        })
+        .await;
+    assert_eq!(stored, [own.key.clone().unwrap()], "it is told that the store has its own, and only that");
+    let known = async |ended: &session::Ended| {
+        cluster.store.run(ended.key.as_ref().unwrap().run.parse().unwrap()).await.unwrap()
+    };
+    assert!(known(&of_another).await.is_none(), "a node told of another's run");
+    let run = known(&own).await.unwrap();
+    assert_eq!((run.state, run.node), (RunState::Succeeded, Some(session.node)));
+    assert_eq!(run.marks, Marks { local: true, cut_off: true, may_have_run_twice: false });
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_former_home_ran_after_it_was_held_dead_is_marked() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut former = Session::open(&server, 1).await;
+    let alone = |document: &mut JobDocument| {
+        document.run_on = RunOn::Home;
+        document.schedule.0.push("@yearly".into());
+    };
+    let job = cluster.job_with(3, alone).await;
+    server.jobs_changed().await;
+    let own_jobs = |message: to_agent::Message| match message {
+        to_agent::Message::LocalJobs(jobs) => jobs.put.into_iter().next(),
+        _ => None,
+    };
+    let first = former.until(own_jobs).await;
+    assert_eq!(first.id, job.to_string());
+    // It falls silent for the servers; the other one is the home from then on.
+    let mut next = Session::open(&server, 2).await;
+    cluster.hold_dead(1).await;
+    let second = next.until(own_jobs).await;
+    assert!(second.home_term > first.home_term, "a term grows from home to home");
+    let after_the_move = SystemClock.now().round(jiff::Unit::Millisecond).unwrap();
+    let late = fired_alone(job, former.node, after_the_move, first.home_term);
+    let mut again = Session::connect(&server, 1);
+    again.hello(2).await;
+    again.say(late.clone()).await;
+    let own = fired_alone(job, next.node, after_the_move, second.home_term);
+    next.say(own.clone()).await;
+    for (ended, twice) in [(late, true), (own, false)] {
+        let run = cluster.stored(ended.key.unwrap().run.parse().unwrap(), |_| true).await;
+        assert_eq!(run.marks.may_have_run_twice, twice, "{run:?}");
+    }
+    server.stop().await;
+}
+
+#[test]
+fn a_cursor_inside_a_herd_neither_skips_nor_repeats() {
+    let at = |text: &str| text.parse::<Timestamp>().unwrap();
+    let mut table = JobTable::new(Firer::Shard);
+    let cursor = Cursor { at: at("2026-01-01T00:01:00Z"), job: JobId::from_u128(5) };
+    for id in 1..=9 {
+        let mut document = JobDocument::new(format!("j{id}"), Action::Shell(Shell { command: "true".into() }));
+        document.schedule.0.push("* * * * *".into());
+        let long_ago = at("2025-01-01T00:00:00Z");
+        let id = JobId::from_u128(id);
+        let job = Job { id, revision: 1, document, created_at: long_ago, updated_at: long_ago, counts_from: long_ago };
+        table.upsert(&job, cursor).unwrap();
+    }
+    let mut ids = Vec::new();
+    while let Some((_, id)) = table.peek().filter(|(fire, _)| *fire <= at("2026-01-01T00:01:00Z")) {
+        ids.push(id.as_u128());
+        table.pop();
+    }
+    assert_eq!(ids, [6, 7, 8, 9]);
+}

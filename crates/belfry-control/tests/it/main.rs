@@ -1,0 +1,16 @@
+//! Servers on a coordinator in memory, with agents whose every word the test says.
+
+mod cluster;
+mod placement;
+mod retry;
+mod service;
+mod state;
+mod store_away;
+mod support;
+mod takeover;
+mod wrapped;
+
+#[test]
+fn planted_bugs_are_caught() {
+    belfry_testkit::planted::are_caught_in("belfry-control/it");
+}

@@ -1,0 +1,168 @@
+//! A server whose store goes away and comes back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use belfry_control::{Control, ControlConfig, ControlError};
+use belfry_coord::Memory;
+use belfry_core::RunId;
+use belfry_core::run::RunState;
+use belfry_proto::session::{self, RunKey, to_agent};
+use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Sqlite, Statement, Step, Written};
+use belfry_store::Store;
+use belfry_testkit::until;
+
+use crate::support::{Cluster, Session, every_second, manual, sqlite};
+
+/// A database that answers when it is told to.
+pub struct Moody {
+    sqlite: Sqlite,
+    is_away: AtomicBool,
+}
+
+impl Moody {
+    fn answers(&self) -> Result<(), SqlError> {
+        if self.is_away.load(Ordering::SeqCst) { Err(SqlError::Away("it was told to be".into())) } else { Ok(()) }
+    }
+
+    pub fn be_away(&self, away: bool) {
+        self.is_away.store(away, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Database for Moody {
+    fn dialect(&self) -> Dialect {
+        self.sqlite.dialect()
+    }
+
+    async fn read(&self, statement: Statement) -> Result<Vec<Row>, SqlError> {
+        self.answers()?;
+        self.sqlite.read(statement).await
+    }
+
+    async fn write(&self, steps: Vec<Step>) -> Result<Written, SqlError> {
+        self.answers()?;
+        self.sqlite.write(steps).await
+    }
+
+    async fn migrate(&self, scope: &'static str, migrations: &'static [Migration]) -> Result<(), SqlError> {
+        self.answers()?;
+        self.sqlite.migrate(scope, migrations).await
+    }
+}
+
+pub async fn cluster(config: ControlConfig) -> (Cluster, Arc<Moody>) {
+    let cluster = Cluster::new().await;
+    let database = Arc::new(Moody { sqlite: sqlite(&cluster.folder, "moody.db"), is_away: AtomicBool::new(false) });
+    let store = Store::open(database.clone()).await.unwrap();
+    (Cluster { store, config, ..cluster }, database)
+}
+
+impl Session {
+    /// Output in pieces of 60 bytes, and the end.
+    async fn tell_all(&self, key: &RunKey, chunks: u32) {
+        for sequence in 0..chunks {
+            let (key, bytes) = (Some(key.clone()), vec![b'x'; 60].into());
+            let offset = u64::from(sequence) * 60;
+            self.say(session::OutputChunk { key, sequence, stream: 1, offset, bytes, ..Default::default() }).await;
+        }
+        let (key, outcome) = (Some(key.clone()), "succeeded".to_owned());
+        self.say(session::Ended { key, outcome, started_at_ms: Some(1), ended_at_ms: 2, chunks, ..Default::default() })
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_is_taken_only_with_all_of_the_output_before_it() {
+    const CHUNKS: u32 = 5;
+    let config = ControlConfig { unrecorded_output_bytes_max: 130, ..ControlConfig::default() };
+    let (cluster, database) = cluster(config).await;
+    let job = cluster.job(1).await;
+    let control = cluster.server("a").await;
+    let mut agent = Session::open(&control, 1).await;
+    let run = control.run_now(manual(job)).await.unwrap();
+    let key = agent.order().await.key.unwrap();
+    agent.start(&key).await;
+
+    database.be_away(true);
+    agent.tell_all(&key, CHUNKS).await;
+    until("as much waits as may", async || (control.cluster().unrecorded.output_bytes == 120).then_some(())).await;
+    database.be_away(false);
+    let mut asked = 0;
+    loop {
+        let acknowledged = agent
+            .until(|message| match message {
+                to_agent::Message::SendAgain(again) if again.keys.contains(&key) => Some(false),
+                to_agent::Message::Stored(stored) if stored.keys.contains(&key) => Some(true),
+                _ => None,
+            })
+            .await;
+        if acknowledged {
+            break;
+        }
+        asked += 1;
+        agent.tell_all(&key, CHUNKS).await;
+    }
+    let kept = cluster.store.read_output(run.id, 1, 0, usize::MAX).await.unwrap();
+    assert_eq!(kept.len() as u32, CHUNKS, "the end of a run was acknowledged without its output");
+    assert!(asked > 0);
+    assert_eq!(cluster.store.run(run.id).await.unwrap().unwrap().state, RunState::Succeeded);
+    until("nothing waits", async || (control.cluster().unrecorded == Default::default()).then_some(())).await;
+    control.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beyond_a_number_of_runs_that_wait_for_the_store_nothing_is_claimed_until_it_takes_them() {
+    const RUNS_MAX: usize = 3;
+    let config = ControlConfig { unrecorded_runs_max: RUNS_MAX, ..ControlConfig::default() };
+    let (cluster, database) = cluster(config).await;
+    let control = cluster.server("a").await;
+    // No node: each run is claimed, and waits.
+    let job = cluster.job_with(1, every_second).await;
+    control.jobs_changed().await;
+    database.be_away(true);
+    until("too much waits", async || control.cluster().unrecorded.full.then_some(())).await;
+    let open = control.cluster().open_runs;
+    assert!(matches!(control.run_now(manual(job)).await, Err(ControlError::TooMuchUnrecorded)));
+    let first: Vec<RunId> = control.open_runs(|_| true).into_iter().map(|run| run.id).collect();
+    database.be_away(false);
+    until("fires are claimed again", async || {
+        let cluster = control.cluster();
+        (!cluster.unrecorded.full && cluster.open_runs > open).then_some(())
+    })
+    .await;
+    for run in first {
+        assert!(cluster.store.run(run).await.unwrap().is_some(), "{run} was claimed and has no record");
+    }
+    control.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_runs_are_open_than_the_coordinator_has_room_for() {
+    const OPEN_MAX: u64 = 5;
+    let room_bytes = OPEN_MAX * 1024 * 16 * 2;
+    let cluster = Cluster { coordinator: Arc::new(Memory::with_room(room_bytes)), ..Cluster::new().await };
+    let control = cluster.server("a").await;
+    // No node: each run is claimed, and waits.
+    let job = cluster.job_with(1, every_second).await;
+    control.jobs_changed().await;
+    let is_full = |control: &Control| control.cluster().shards.iter().any(|shard| shard.full);
+    until("the shard is full", async || is_full(&control).then_some(())).await;
+    assert_eq!(control.cluster().open_runs, OPEN_MAX);
+    assert!(matches!(control.run_now(manual(job)).await, Err(ControlError::NoRoom)));
+    let first = control.open_runs(|_| true);
+    let newest = first.iter().map(|run| run.planned).max();
+
+    for run in &first {
+        control.kill_run(run.id, "test").await.unwrap();
+    }
+    until("what was due meanwhile is claimed", async || {
+        let open = control.open_runs(|run| Some(run.planned) > newest);
+        assert!(control.cluster().open_runs <= OPEN_MAX);
+        (!open.is_empty()).then_some(())
+    })
+    .await;
+    control.stop().await;
+}

@@ -1,0 +1,185 @@
+//! The command itself: as whom, with which limits and environment, and where its output goes. Its whole tree ends with it, or at the
+//! deadline, whatever becomes of the wrapper.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use belfry_core::state::Values;
+use belfry_exec::{
+    Child, Deadline, LimitOf, Login, Prepared, ProcessLimit, RunTag, SpawnError, Spawner, ZygoteCommand, current_user,
+    lookup_group, lookup_user,
+};
+use nix::unistd::{AccessFlags, access, geteuid};
+
+use crate::copy::{Copies, Place};
+use crate::exit::Failure;
+use crate::parameters::Parameters;
+use crate::saving::Saving;
+
+/// All that is known before the first start.
+pub(crate) struct Command {
+    argv: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    /// The wrapper's own: cron writes there what follows a bare `%`. In the background it is `/dev/null`.
+    stdin: Option<Arc<OwnedFd>>,
+    directory: PathBuf,
+    /// None: as the wrapper itself.
+    login: Option<Login>,
+    memory_bytes_max: Option<u64>,
+    output: Place,
+    /// What it prints is held for the history of servers.
+    pub keeps_output: bool,
+    fifos: PathBuf,
+    /// In the environment of all its processes.
+    run: String,
+    deadline: Deadline,
+    zygote: ZygoteCommand,
+    spawner: Option<Spawner>,
+}
+
+/// One attempt that runs.
+pub(crate) struct Running {
+    pub child: Child,
+    pub copies: Copies,
+}
+
+impl Command {
+    pub(crate) fn prepare(
+        parameters: &Parameters,
+        instance: &str,
+        run: String,
+        zygote: ZygoteCommand,
+    ) -> Result<Command, Failure> {
+        let login = parameters.user.as_ref().map(|(user, group)| log_in(user, group.as_deref())).transpose()?;
+        let directory = match &login {
+            // Where the wrapper was started its user may have no business. Users of services may have no home.
+            Some(login) if login.home.is_dir() => login.home.clone(),
+            Some(_) => "/".into(),
+            None => std::env::current_dir().unwrap_or_else(|_| "/".into()),
+        };
+        let deadline = Deadline::new().map_err(|cause| Failure::Cannot(format!("share memory: {cause}")))?;
+        Ok(Command {
+            argv: parameters.command.clone(),
+            env: environment(login.as_ref()),
+            stdin: std::io::stdin().as_fd().try_clone_to_owned().ok().map(Arc::new),
+            directory,
+            login,
+            memory_bytes_max: parameters.memory_bytes_max,
+            output: if parameters.captures {
+                Place::in_folder(&parameters.log_dir, &parameters.name.name, instance)
+            } else {
+                Place::Passed
+            },
+            keeps_output: false,
+            fifos: fifo_folder(parameters),
+            run,
+            deadline,
+            zygote,
+            spawner: None,
+        })
+    }
+
+    pub(crate) fn deadline(&self) -> &Deadline {
+        &self.deadline
+    }
+
+    /// So that the first start need not wait for it.
+    pub(crate) fn warm_up(&mut self) -> Result<(), Failure> {
+        if self.spawner.is_none() {
+            let started = Spawner::start(self.zygote.clone(), self.deadline.clone());
+            self.spawner = Some(started.map_err(|cause| Failure::Cannot(format!("start a helper process: {cause}")))?);
+        }
+        Ok(())
+    }
+
+    /// A wrapper that waits needs no helper.
+    pub(crate) fn cool_down(&mut self) {
+        self.spawner = None;
+    }
+
+    /// For what the command saves.
+    pub(crate) fn saving(&self, known: Values) -> Result<Saving, Failure> {
+        let uid = self.login.as_ref().map_or_else(|| geteuid().as_raw(), |login| login.uid);
+        Saving::open(&self.fifos, &self.run, uid, known)
+    }
+
+    /// `guarded`: its tree does not outlive the deadline.
+    pub(crate) async fn start(
+        &mut self,
+        attempt: u32,
+        guarded: bool,
+        extra: impl Iterator<Item = (String, String)>,
+    ) -> Result<Running, SpawnError> {
+        let mut env = self.env.clone();
+        for (name, value) in extra {
+            env.retain(|(known, _)| known.to_str() != Some(&name));
+            env.push((name.into(), value.into()));
+        }
+        let tag = RunTag { run: self.run.clone(), attempt };
+        let mut prepared = Prepared::new(self.argv.clone(), env, tag);
+        prepared.stdin = self.stdin.clone();
+        prepared.directory = Some(self.directory.clone());
+        prepared.identity = self.login.as_ref().map(Login::identity);
+        prepared.limits =
+            self.memory_bytes_max.map(|value| ProcessLimit { of: LimitOf::Memory, value }).into_iter().collect();
+        prepared.exclusive = guarded;
+        let spawner = self.spawner.as_ref().ok_or(SpawnError::ZygoteGone)?;
+        let mut child = spawner.spawn(prepared).await?;
+        let copies = self.output.copy(child.take_output(), self.keeps_output);
+        Ok(Running { child, copies })
+    }
+}
+
+/// One for each user that calls the wrapper: nobody can make FIFOs in another's.
+pub(crate) fn fifo_folder(parameters: &Parameters) -> PathBuf {
+    parameters.lib_dir.join(format!("fifo-{}", geteuid()))
+}
+
+pub(crate) fn make_fifo_folder(parameters: &Parameters) -> Result<(), Failure> {
+    let folder = fifo_folder(parameters);
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&folder);
+    let usable = made.and_then(|()| Ok(access(&folder, AccessFlags::W_OK | AccessFlags::X_OK)?));
+    usable.map_err(|cause| {
+        Failure::Cannot(format!("make the folder {}: {cause}; DCRON_LIBDIR names another place", folder.display()))
+    })
+}
+
+fn log_in(user: &str, group: Option<&str>) -> Result<Login, Failure> {
+    let wrong = |cause: belfry_exec::LookupError| Failure::SaidWrong(format!("DCRON_USER: {cause}"));
+    let mut login = lookup_user(user).map_err(wrong)?;
+    if let Some(group) = group {
+        login.gid = lookup_group(group).map_err(wrong)?;
+    }
+    if !geteuid().is_root() && login.uid != geteuid().as_raw() {
+        let me = current_user().user;
+        return Err(Failure::SaidWrong(format!(
+            "DCRON_USER={user}: only root can become somebody else, and this is {me}"
+        )));
+    }
+    Ok(login)
+}
+
+/// What cron gave, with the home and name of whoever the command runs as.
+fn environment(login: Option<&Login>) -> Vec<(OsString, OsString)> {
+    let mut env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    // A password is not for the command, nor for whom it runs as, nor for the output in history.
+    let is_secret = |name: &OsString, value: &OsString| match name.to_str() {
+        Some("DCRON_COORD" | "DCRON_ZK") => value.to_string_lossy().contains('@'),
+        Some("BELFRY_TOKEN") => true,
+        Some(_) | None => false,
+    };
+    env.retain(|(name, value)| !is_secret(name, value));
+    if let Some(login) = login {
+        let own = [
+            ("HOME", login.home.clone().into_os_string()),
+            ("USER", login.user.clone().into()),
+            ("LOGNAME", login.user.clone().into()),
+        ];
+        env.retain(|(name, _)| own.iter().all(|(own, _)| name != own));
+        env.extend(own.map(|(name, value)| (name.into(), value)));
+    }
+    env
+}

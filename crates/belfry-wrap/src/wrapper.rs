@@ -1,0 +1,383 @@
+//! One call of the wrapper: reach the coordinator, be the first or wait for one's turn, run, and say how it went.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use belfry_coord::wrapped::{decode, give_up};
+use belfry_coord::{Clock, Coordinator, Entry, Guard, Hints, Liveness, Observer, Pulse, PulseError, Write};
+use belfry_core::Version;
+use belfry_core::wrapped::{Holder, Phase, Record, Rule, Step};
+use belfry_exec::ZygoteCommand;
+use jiff::tz::TimeZone;
+
+use crate::beside::{Beside, OpenOldLock};
+use crate::cleaning;
+use crate::command::{self, Command};
+use crate::exit::{Failure, code_of};
+use crate::history::{History, TellOutput};
+use crate::hold::{Held, Hold};
+use crate::host::{Stick, address, make_folders};
+use crate::instance::Instance;
+use crate::leftovers;
+use crate::parameters::{Absent, Parameters};
+use crate::signals::Signals;
+
+/// What the program gives to the wrapper.
+pub struct Surroundings {
+    pub zygote: ZygoteCommand,
+    pub clock: Arc<dyn Clock>,
+    /// Instances are named in it.
+    pub zone: TimeZone,
+    pub open_old_lock: OpenOldLock,
+    /// None: no server is told what commands print.
+    pub tell_output: Option<TellOutput>,
+}
+
+/// Why there is no coordinator.
+#[derive(Debug)]
+pub struct Unreachable {
+    /// It may answer later; else what it is called is wrong.
+    pub is_transient: bool,
+    pub cause: String,
+}
+
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How much later than the host that it ran on last the others claim.
+const HEAD_START: Duration = Duration::from_secs(5);
+const GOODBYE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Returns the exit code.
+pub async fn run(
+    parameters: Parameters,
+    surroundings: Surroundings,
+    connect: impl AsyncFn(&str) -> Result<Arc<dyn Coordinator>, Unreachable>,
+) -> Result<u8, Failure> {
+    let Surroundings { zygote, clock, zone, open_old_lock, tell_output } = surroundings;
+    let instance = match parameters.rule {
+        // One lock for all time.
+        Rule::LongLived => String::new(),
+        Rule::AtMostOnce | Rule::Crash | Rule::AbnormalExit => {
+            parameters.name.instance(&clock.now().to_zoned(zone)).map_err(Failure::SaidWrong)?
+        }
+    };
+    let host = parameters.id.clone().unwrap_or_else(address);
+    let mut beside = Beside::of(&parameters, &instance, &host, open_old_lock)?;
+    make_folders(&parameters)?;
+    // Before anything is claimed that this host then could not run.
+    command::make_fifo_folder(&parameters)?;
+    let signals = Signals::listen()?;
+    let nonce = random()?;
+    let mut command = Command::prepare(&parameters, &instance, format!("dcron-{nonce:016x}"), zygote)?;
+    // A process that always runs has no run in any history.
+    let mut history = tell_output.filter(|_| !parameters.is_long_lived()).map(History::new);
+    command.keeps_output = history.is_some();
+    let reached = tokio::select! {
+        reached = reach(&parameters, &*clock, connect) => reached,
+        () = signals.come() => return Ok(signals.exit_code()),
+    };
+    let coordinator = match reached {
+        Ok(coordinator) => coordinator,
+        Err(Failure::CoordinatorAway(cause)) if parameters.absent == Absent::Run => {
+            tell_that_it_runs_alone(&cause);
+            return run_alone(&mut command, &signals).await;
+        }
+        Err(failure) => return Err(failure),
+    };
+    let instance = Instance {
+        coordinator,
+        clock,
+        name: parameters.name.name.clone(),
+        instance,
+        host,
+        ttl: parameters.ttl,
+        // Half of the numbers are left to count in.
+        beats_from: nonce >> 1,
+    };
+    let mut wrapper = Wrapper { parameters: &parameters, instance: &instance, signals: &signals, seat: None };
+    let exit_code = wrapper.contest(&mut command, beside.as_mut(), history.as_mut()).await;
+    wrapper.leave_seat().await;
+    leftovers::remove_fifos(&command::fifo_folder(&parameters), instance.clock.now());
+    if let Some(beside) = beside {
+        beside.leave().await;
+    }
+    // Last of all: it may take long, and others wait for nothing of it.
+    if exit_code.is_ok() {
+        cleaning::clean(&instance, &signals, parameters.is_long_lived()).await;
+    }
+    exit_code
+}
+
+async fn reach(
+    parameters: &Parameters,
+    clock: &dyn Clock,
+    connect: impl AsyncFn(&str) -> Result<Arc<dyn Coordinator>, Unreachable>,
+) -> Result<Arc<dyn Coordinator>, Failure> {
+    let until = clock.boottime() + parameters.wait;
+    loop {
+        let left = until.saturating_sub(clock.boottime()).max(ASK_AGAIN_AFTER);
+        let connected = tokio::time::timeout(left, connect(&parameters.coordinator)).await;
+        match connected {
+            Ok(Ok(coordinator)) => return Ok(coordinator),
+            Ok(Err(Unreachable { is_transient: false, cause })) => return Err(Failure::SaidWrong(cause)),
+            Ok(Err(Unreachable { cause, .. })) if clock.boottime() + ASK_AGAIN_AFTER >= until => {
+                return Err(Failure::CoordinatorAway(cause));
+            }
+            Err(_) => return Err(Failure::CoordinatorAway("no answer in time".to_owned())),
+            Ok(Err(_)) => tokio::time::sleep(ASK_AGAIN_AFTER).await,
+        }
+    }
+}
+
+fn tell_that_it_runs_alone(cause: &str) {
+    tracing::warn!(
+        "the coordinator does not answer: {cause}; DCRON_ABSENT=run: the command runs here, and perhaps on other hosts too"
+    );
+}
+
+/// As plain cron would.
+async fn run_alone(command: &mut Command, signals: &Signals) -> Result<u8, Failure> {
+    command.warm_up()?;
+    let mut saving = command.saving(Default::default())?;
+    let mut running = match command.start(1, false, saving.environment().collect::<Vec<_>>().into_iter()).await {
+        Ok(running) => running,
+        Err(cause) if cause.exit_code() == 127 => return Err(Failure::NotFound(cause.to_string())),
+        Err(cause) => return Err(Failure::NotExecutable(cause.to_string())),
+    };
+    signals.are_for(Some(running.child.killer()));
+    let exit = loop {
+        tokio::select! {
+            biased;
+            exit = running.child.wait() => break exit,
+            () = saving.gather() => {
+                tracing::warn!("DCRON_FIFO: nothing is saved without a coordinator");
+                saving.saved();
+            }
+        }
+    };
+    let _in_no_history = running.copies.finish().await;
+    Ok(code_of(exit.status))
+}
+
+struct Wrapper<'a> {
+    parameters: &'a Parameters,
+    instance: &'a Instance,
+    signals: &'a Signals,
+    /// Of one who waits; with its number.
+    seat: Option<(u32, Pulse)>,
+}
+
+/// What one who waits comes to.
+enum Turn {
+    Leave,
+    Take { guard: Guard, attempt: u32, quick_ends: u32 },
+}
+
+impl Wrapper<'_> {
+    async fn contest(
+        &mut self,
+        command: &mut Command,
+        mut beside: Option<&mut Beside>,
+        mut history: Option<&mut History>,
+    ) -> Result<u8, Failure> {
+        if self.give_head_start().await {
+            return Ok(self.signals.exit_code());
+        }
+        let mut guard = Guard::Absent(self.instance.key());
+        let (mut attempt, mut quick_ends) = (1, 0);
+        loop {
+            // Whoever takes it and is then ended has used it up for all hosts.
+            if self.signals.has_come() {
+                return Ok(self.signals.exit_code());
+            }
+            command.warm_up()?;
+            let record = Record { quick_ends, ..self.instance.record(self.parameters, attempt) };
+            let seat = self.seat.iter().map(|(number, _)| Write::Delete(self.instance.seat(*number))).collect();
+            let taken = self.instance.take(guard, &record, seat, self.parameters.wait, self.signals).await;
+            let is_first = self.parameters.absent == Absent::Run && attempt == 1 && self.seat.is_none();
+            let taken = match taken {
+                Err(Failure::CoordinatorAway(_)) if self.signals.has_come() => return Ok(self.signals.exit_code()),
+                Err(Failure::CoordinatorAway(cause)) if is_first => {
+                    tell_that_it_runs_alone(&cause);
+                    return run_alone(command, self.signals).await;
+                }
+                taken => taken?,
+            };
+            if let Some(pulse) = taken {
+                self.seat = None;
+                let (instance, parameters, signals) = (self.instance, self.parameters, self.signals);
+                let (beside, history) = (beside.as_deref_mut(), history.as_deref_mut());
+                match (Hold { instance, parameters, signals, command, beside, history, pulse, record }).run().await? {
+                    Held::Over { exit_code } => return Ok(exit_code),
+                    Held::LetGo => {}
+                }
+            }
+            command.cool_down();
+            match self.wait_for_turn().await? {
+                Turn::Leave if self.signals.has_come() => return Ok(self.signals.exit_code()),
+                Turn::Leave => return Ok(0),
+                Turn::Take { guard: next, attempt: number, quick_ends: quick } => {
+                    (guard, attempt, quick_ends) = (next, number, quick);
+                }
+            }
+        }
+    }
+
+    /// To the host that it ran on last. True: the wrapper was asked to end.
+    async fn give_head_start(&self) -> bool {
+        if self.parameters.stick.is_zero() {
+            return false;
+        }
+        // Only a preference: without an answer nobody waits.
+        let Ok((shared, _)) = self.instance.shared().await else { return false };
+        let Some(last) = shared.last else { return false };
+        let ago = self.instance.clock.now().duration_since(last.ended_at);
+        let sticks = Duration::try_from(ago).unwrap_or_default() < self.parameters.stick;
+        if !sticks || Stick::of(self.parameters).fence() == Some(last.fence) {
+            return false;
+        }
+        tokio::select! {
+            () = self.signals.come() => true,
+            () = tokio::time::sleep(HEAD_START.min(self.parameters.stick)) => false,
+        }
+    }
+
+    /// Until the instance is over, or this host is to take it.
+    async fn wait_for_turn(&mut self) -> Result<Turn, Failure> {
+        let key = self.instance.key();
+        let mut observer = Observer::new(self.instance.ttl);
+        let mut seats = Observer::new(self.instance.ttl);
+        let mut hints = None;
+        let mut since: Option<Duration> = None;
+        loop {
+            match self.instance.coordinator.get(&key).await {
+                // Removed long after its end.
+                Ok(None) if self.parameters.rule != Rule::LongLived => return Ok(Turn::Leave),
+                Ok(None) => return Ok(Turn::Take { guard: Guard::Absent(key), attempt: 1, quick_ends: 0 }),
+                Ok(Some(entry)) => {
+                    let now = self.instance.clock.boottime();
+                    // Its holder counts by its own TTL, which may be longer than ours.
+                    let patience = read(&entry)?.silence().max(self.instance.ttl);
+                    if patience > observer.ttl() {
+                        observer = Observer::new(patience);
+                    }
+                    observer.observe(std::slice::from_ref(&entry), now);
+                    match self.step(&entry, &observer, now).await? {
+                        (Step::Leave | Step::GiveUp, _) => return Ok(Turn::Leave),
+                        (Step::TakeOver { attempt }, version) => {
+                            let quick_ends = quick_ends_of(&entry)?;
+                            return Ok(Turn::Take { guard: Guard::At(key, version), attempt, quick_ends });
+                        }
+                        (Step::StandBy, _) => {
+                            let candidate_for = now.saturating_sub(*since.get_or_insert(now));
+                            let has_seat = self.keep_seat(&mut seats).await?;
+                            // Only a process that always runs is worth waiting to see whether those who have it or wait for it live.
+                            let watches =
+                                self.parameters.rule == Rule::LongLived && candidate_for < observer.ttl() * 3 / 2;
+                            if !has_seat && !watches {
+                                return Ok(Turn::Leave);
+                            }
+                        }
+                    }
+                }
+                Err(cause) if !cause.is_transient() => return Err(Failure::Cannot(cause.to_string())),
+                // Silence is not counted meanwhile, and nobody starts anything.
+                Err(_) => {}
+            }
+            if hints.is_none() {
+                hints = self.instance.coordinator.watch(&key).await.ok();
+            }
+            tokio::select! {
+                () = self.signals.come() => return Ok(Turn::Leave),
+                () = changed(&mut hints) => {}
+                () = tokio::time::sleep(self.instance.ttl / 4) => {}
+            }
+        }
+    }
+
+    async fn step(&self, entry: &Entry, observer: &Observer, now: Duration) -> Result<(Step, Version), Failure> {
+        let record = read(entry)?;
+        let (holder, version) = match observer.liveness(&entry.key, now) {
+            // What was read may be older than what was seen before: it does not say what to do next.
+            Liveness::StoodStill(version) if version == entry.version => (Holder::Silent, version),
+            Liveness::Ended(version) if version == entry.version => (Holder::Gone, version),
+            Liveness::StoodStill(_) | Liveness::Ended(_) => (Holder::Lives, entry.version),
+            Liveness::Alive | Liveness::Absent | Liveness::NotLooked => (Holder::Lives, entry.version),
+        };
+        let step = record.next_step(holder);
+        if step == Step::GiveUp {
+            let (coordinator, at) = (&*self.instance.coordinator, self.instance.clock.now());
+            if let Err(cause) = give_up(coordinator, &entry.key, record, version, at).await {
+                tracing::warn!(%cause, "that the instance is lost could not be written down; the next one who sees it will");
+            }
+        }
+        Ok((step, version))
+    }
+
+    /// False: others wait already, as many as there may be.
+    async fn keep_seat(&mut self, seats: &mut Observer) -> Result<bool, Failure> {
+        if let Some((_, pulse)) = &mut self.seat {
+            match pulse.beat().await {
+                // Whoever had the instance ended it, and the seats with it; or the seat was given to another one.
+                Err(PulseError::Dead(_)) => self.seat = None,
+                Ok(()) | Err(PulseError::Refused(_) | PulseError::Renew { .. }) => {}
+            }
+            return Ok(true);
+        }
+        let info = serde_json::json!({ "host": self.instance.host });
+        let numbers = 1..self.parameters.hosts_max;
+        let mut taken = Vec::new();
+        for number in numbers {
+            let key = self.instance.seat(number);
+            let Ok(found) = self.instance.coordinator.get(&key).await else { return Ok(true) };
+            let guard = match &found {
+                None => Guard::Absent(key),
+                Some(entry) => {
+                    taken.push(entry.clone());
+                    match seats.liveness(&entry.key, self.instance.clock.boottime()) {
+                        Liveness::StoodStill(version) | Liveness::Ended(version) => Guard::At(key, version),
+                        Liveness::Alive | Liveness::Absent | Liveness::NotLooked => continue,
+                    }
+                }
+            };
+            let first =
+                belfry_coord::FirstBeat { guard, from: self.instance.beats_from, info: info.clone(), writes: vec![] };
+            let (coordinator, clock) = (self.instance.coordinator.clone(), self.instance.clock.clone());
+            if let Ok(Some(pulse)) = Pulse::take(coordinator, clock, first, self.instance.ttl).await {
+                self.seat = Some((number, pulse));
+                return Ok(true);
+            }
+        }
+        seats.observe(&taken, self.instance.clock.boottime());
+        Ok(false)
+    }
+
+    /// So that another host need not wait for a TTL.
+    async fn leave_seat(&mut self) {
+        let Some((number, pulse)) = self.seat.take() else { return };
+        let key = self.instance.seat(number);
+        let left =
+            self.instance.coordinator.commit(vec![Guard::At(key.clone(), pulse.version())], vec![Write::Delete(key)]);
+        let _others_find_out = tokio::time::timeout(GOODBYE_WITHIN, left).await;
+    }
+}
+
+fn read(entry: &Entry) -> Result<Record, Failure> {
+    decode(entry).map(|(record, _)| record).map_err(|cause| Failure::Cannot(cause.to_string()))
+}
+
+/// Of one whose host has let go of it for that.
+fn quick_ends_of(entry: &Entry) -> Result<u32, Failure> {
+    let record = read(entry)?;
+    Ok(if record.phase == Phase::Released { record.quick_ends } else { 0 })
+}
+
+async fn changed(hints: &mut Option<Hints>) {
+    match hints {
+        Some(hints) => hints.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn random() -> Result<u64, Failure> {
+    getrandom::u64().map_err(|cause| Failure::Cannot(format!("ask the kernel for a random number: {cause}")))
+}

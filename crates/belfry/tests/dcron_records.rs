@@ -1,0 +1,337 @@
+//! The wrapper for system cron by what is read back from the coordinator: what it writes down, waits for, hands over and clears away.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use belfry_coord::wrapped::{decode, encode};
+use belfry_coord::{
+    Clock, Commit, CoordError, Coordinator, Entry, EtcdCoordinator, Guard, Heartbeat, Hints, Life, Memory, OldLock,
+    SystemClock, Write, keys,
+};
+use belfry_core::Timestamp;
+use belfry_core::wrapped::{End, Outcome, Phase, Record, Rule};
+use belfry_exec::ZygoteCommand;
+use belfry_testkit::chaos::Backend;
+use belfry_testkit::{Ground, Holding, Holdings, Host, now, until};
+use belfry_wrap::{Parameters, Surroundings};
+use jiff::tz::TimeZone;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_belfry");
+const KEEP: Duration = Duration::from_mins(10);
+
+async fn coordinator(host: &Host) -> EtcdCoordinator {
+    EtcdCoordinator::connect(&host.url).await.unwrap()
+}
+
+async fn records(coordinator: &dyn Coordinator, name: &str) -> Vec<Record> {
+    let entries = coordinator.list(&keys::wrapped_of_name(name)).await.unwrap();
+    entries.iter().map(|entry| decode(entry).unwrap().0).collect()
+}
+
+async fn seats(coordinator: &dyn Coordinator, name: &str) -> usize {
+    coordinator.list(&keys::wrapped_seats(name)).await.unwrap().len()
+}
+
+/// As a host that came before has left it.
+async fn leave(coordinator: &dyn Coordinator, name: &str, instance: &str, record: &Record) {
+    let life = if record.phase == Phase::Running { Life::Beating } else { Life::Stopped };
+    let heartbeat = Heartbeat { beat: 77, life, info: encode(record) };
+    let key = keys::wrapped(name, instance);
+    let put = Write::Put(key.clone(), heartbeat.encode().unwrap());
+    let left = coordinator.commit(vec![Guard::Absent(key)], vec![put]).await.unwrap();
+    assert!(matches!(left, Commit::Applied(_)), "{left:?}");
+}
+
+fn running(claimed_at: Timestamp, ttl: Duration) -> Record {
+    Record {
+        host: "h0".into(),
+        rule: Rule::AtMostOnce,
+        attempt: 1,
+        attempts_max: 2,
+        claimed_at,
+        ttl_ms: ttl.as_millis() as u64,
+        keep_s: KEEP.as_secs(),
+        phase: Phase::Running,
+        fence: 0,
+        quick_ends: 0,
+        copied: false,
+    }
+}
+
+fn ended(at: Timestamp) -> Record {
+    let end = End { outcome: Outcome::Succeeded, exit_code: Some(0), signal: None, at, reason: String::new() };
+    Record { phase: Phase::Ended(end), ..running(at, Duration::from_secs(2)) }
+}
+
+fn outcome(record: &Record) -> Option<Outcome> {
+    match &record.phase {
+        Phase::Ended(end) => Some(end.outcome),
+        Phase::Running | Phase::Released => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_comes_by_removes_what_is_old_and_gives_up_what_is_silent() {
+    let ground = Ground::start(Backend::Etcd);
+    let host = ground.host(PROGRAM, "h1");
+    let coordinator = coordinator(&host).await;
+    let long_ago = now() - 2 * KEEP;
+    let short = Duration::from_secs(2);
+    for (instance, record) in [
+        ("old", ended(long_ago)),
+        ("new", ended(now())),
+        ("silent", running(long_ago, short)),
+        ("young", running(now(), short)),
+        // Nobody who called a wrapper waits for an hour.
+        ("patient", running(long_ago, Duration::from_hours(1))),
+        ("always", Record { rule: Rule::LongLived, ..running(long_ago, short) }),
+    ] {
+        leave(&coordinator, "swept", instance, &record).await;
+    }
+    let seat = keys::wrapped_seat("swept", "old", 1);
+    coordinator.commit(vec![], vec![Write::Put(seat, "x".into())]).await.unwrap();
+
+    assert_eq!(host.call(&["DCRON_NAME=swept.%Y"], &["true"]).ends().await, Some(0));
+    let at = async |instance: &str| {
+        let entry = coordinator.get(&keys::wrapped("swept", instance)).await.unwrap();
+        entry.map(|entry| outcome(&decode(&entry).unwrap().0))
+    };
+    assert_eq!(at("old").await, None, "it is removed");
+    assert_eq!(at("new").await, Some(Some(Outcome::Succeeded)), "late hosts must find it");
+    assert_eq!(at("silent").await, Some(Some(Outcome::Lost)));
+    for running in ["young", "patient", "always"] {
+        assert_eq!(at(running).await, Some(None), "{running}");
+    }
+    assert_eq!(seats(&coordinator, "swept").await, 0);
+
+    // The next ones leave it at that for an hour.
+    leave(&coordinator, "swept", "later", &ended(long_ago)).await;
+    assert_eq!(host.call(&["DCRON_NAME=swept.%Y-%j"], &["true"]).ends().await, Some(0));
+    assert_eq!(at("later").await, Some(Some(Outcome::Succeeded)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrapper_that_looks_for_old_records_still_ends_when_it_is_asked_to() {
+    let ground = Ground::start(Backend::Etcd);
+    let host = ground.host(PROGRAM, "h1");
+    let coordinator = coordinator(&host).await;
+    leave(&coordinator, "swept", "silent", &running(now() - 2 * KEEP, Duration::from_secs(50))).await;
+    let mut call = host.call(&["DCRON_NAME=swept.%Y"], &["sh", "-c", "exit 3"]);
+    let key = keys::wrapped_shared("swept");
+    until("it looks", async || coordinator.get(&key).await.unwrap()).await;
+    assert!(!call.has_ended(), "it waits to see whether a host is silent");
+    let asked = now();
+    call.signal(Signal::SIGTERM);
+    assert_eq!(call.ends().await, Some(3), "{}", call.said());
+    assert!(now().duration_since(asked).as_secs() < 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_cut_off_under_the_empty_rule_is_written_down_as_lost() {
+    let ground = Ground::start(Backend::Etcd);
+    let (host, other) = (ground.host(PROGRAM, "h1"), ground.host(PROGRAM, "h2"));
+    let witness = Holdings::listen().await;
+    let command = format!("{} && exec sleep 1000", witness.hold("$HOST"));
+    let mut call = host.call(&["DCRON_NAME=cut.%Y"], &["bash", "-c", &command]);
+    until("it runs", async || (witness.all().len() == 1).then_some(())).await;
+    host.cut();
+    until("its tree is ended", async || witness.all()[0].to.is_some().then_some(())).await;
+    host.heal();
+    assert_eq!(call.ends().await, Some(76), "{}", call.said());
+    let [record] = &records(&coordinator(&other).await, "cut").await[..] else { panic!("one record") };
+    let Phase::Ended(end) = &record.phase else { panic!("{record:?}") };
+    assert_eq!((end.outcome, end.exit_code, record.attempt), (Outcome::Lost, None, 1));
+    assert!(end.reason.contains("cut off"), "{}", end.reason);
+    assert_eq!(other.call(&["DCRON_NAME=cut.%Y"], &["bash", "-c", &command]).ends().await, Some(0));
+    assert_eq!(witness.all().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_and_is_asked_to_end_says_so_and_leaves_its_seat() {
+    let ground = Ground::start(Backend::Etcd);
+    let hosts = [ground.host(PROGRAM, "h1"), ground.host(PROGRAM, "h2")];
+    let coordinator = coordinator(&hosts[0]).await;
+    let parameters = ["DCRON_NAME=waits.%Y", "DCRON_RETRYON=CRASH", "DCRON_TTL=15"];
+    let mut holder = hosts[0].call(&parameters, &["sleep", "1000"]);
+    until("it runs", async || records(&coordinator, "waits").await.pop()).await;
+    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+        let mut waiting = hosts[1].call(&parameters, &["sleep", "1000"]);
+        until("it waits", async || (seats(&coordinator, "waits").await == 1).then_some(())).await;
+        waiting.signal(signal);
+        assert_eq!(waiting.ends().await, Some(code), "{}", waiting.said());
+        assert_eq!(seats(&coordinator, "waits").await, 0);
+    }
+    holder.signal(Signal::SIGTERM);
+    assert_eq!(holder.ends().await, Some(143));
+    let outcomes: Vec<_> = records(&coordinator, "waits").await.iter().map(outcome).collect();
+    assert_eq!(outcomes, [Some(Outcome::Killed)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_does_not_heed_term_is_killed_after_a_while() {
+    let ground = Ground::start(Backend::Etcd);
+    let host = ground.host(PROGRAM, "h1");
+    let witness = Holdings::listen().await;
+    let command = format!("trap '' TERM; {} && while :; do sleep 0.1; done", witness.hold("deaf"));
+    let mut call = host.call(&["DCRON_NAME=deaf.%Y"], &["bash", "-c", &command]);
+    until("it runs", async || (witness.all().len() == 1).then_some(())).await;
+    call.signal(Signal::SIGTERM);
+    assert_eq!(call.ends().await, Some(128 + 9), "{}", call.said());
+    until("nothing is left", async || ground.processes().is_empty().then_some(())).await;
+    let [record] = &records(&coordinator(&host).await, "deaf").await[..] else { panic!("one record") };
+    let Phase::Ended(end) = &record.phase else { panic!("{record:?}") };
+    assert_eq!((end.outcome, end.signal), (Outcome::Killed, Some(9)));
+}
+
+/// One call of cron's on each of these hosts.
+async fn long_lived(hosts: &[Host], parameters: &[&str], witness: &Holdings) {
+    let command = format!("{} && exec sleep 1000", witness.hold("$HOST"));
+    let parameters = [&["DCRON_NAME=loop", "DCRON_LLAP=true"], parameters].concat();
+    for host in hosts {
+        let mut call = host.call(&parameters, &["bash", "-c", &command]);
+        assert_eq!(call.ends().await, Some(0), "{}", call.said());
+    }
+}
+
+fn runs_now(witness: &Holdings) -> Option<Holding> {
+    witness.all().into_iter().find(|held| held.to.is_none())
+}
+
+fn signal_wrapper(host: &Host, signal: Signal) {
+    let wrapper = *host.wrappers().first().expect("the wrapper of the host that has it");
+    kill(Pid::from_raw(wrapper), signal).unwrap();
+}
+
+/// Nobody stands by: whoever cron calls next must find out by itself that the last one is dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_lived_process_without_standby_hosts_runs_again_after_a_crash() {
+    let ground = Ground::start(Backend::Etcd);
+    let hosts = [ground.host(PROGRAM, "h1"), ground.host(PROGRAM, "h2")];
+    let witness = Holdings::listen().await;
+    // The second one is less patient than the first, and must go by the first one's time.
+    for (crashes, comes, ttl) in [(0, 0, "DCRON_TTL=4"), (0, 1, "DCRON_TTL=2"), (1, 1, "DCRON_TTL=2")] {
+        long_lived(&hosts[crashes..=crashes], &["DCRON_MAXRETRY=1", "DCRON_TTL=4"], &witness).await;
+        let before = until("it runs", async || runs_now(&witness)).await;
+        assert_eq!(before.words[0], hosts[crashes].name);
+        signal_wrapper(&hosts[crashes], Signal::SIGKILL);
+        until("its tree is ended", async || runs_now(&witness).is_none().then_some(())).await;
+        long_lived(&hosts[comes..=comes], &["DCRON_MAXRETRY=1", ttl], &witness).await;
+        let after = until("it runs again", async || runs_now(&witness)).await;
+        assert_eq!(after.words[0], hosts[comes].name);
+        signal_wrapper(&hosts[comes], Signal::SIGTERM);
+        until("it is stopped", async || ground.processes().is_empty().then_some(())).await;
+    }
+    // One that runs is left alone, and nobody stays for it.
+    long_lived(&hosts, &["DCRON_MAXRETRY=1"], &witness).await;
+    until("one runs, and the other leaves", async || {
+        let wrappers: usize = hosts.iter().map(|host| host.wrappers().len()).sum();
+        (runs_now(&witness).is_some() && wrappers == 1).then_some(())
+    })
+    .await;
+    assert_eq!(witness.all().len(), 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_lived_process_is_handed_over_at_once_by_one_who_is_asked_to_end() {
+    const TTL: Duration = Duration::from_secs(30);
+    let ground = Ground::start(Backend::Etcd);
+    let hosts = [ground.host(PROGRAM, "h1"), ground.host(PROGRAM, "h2")];
+    let coordinator = coordinator(&hosts[0]).await;
+    let witness = Holdings::listen().await;
+    let ttl = format!("DCRON_TTL={}", TTL.as_secs());
+    long_lived(&hosts, &[&ttl], &witness).await;
+    let before = until("it runs", async || runs_now(&witness)).await;
+    until("the other one waits", async || (seats(&coordinator, "loop").await == 1).then_some(())).await;
+    let asked = now();
+    signal_wrapper(hosts.iter().find(|host| host.name == before.words[0]).unwrap(), Signal::SIGTERM);
+    let is_other = |held: &Holding| held.words[0] != before.words[0];
+    let after = until("the other one has it", async || runs_now(&witness).filter(is_other)).await;
+    let took = Duration::try_from(after.from.duration_since(asked)).unwrap();
+    assert!(took < TTL / 3, "{took:?}");
+}
+
+/// Answers the first question for what instances of a name share only when it is too late to start anything.
+struct SlowOnce {
+    memory: Memory,
+    was_slow: AtomicBool,
+    for_so_long: Duration,
+}
+
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, CoordError>> + Send + 'a>>;
+
+impl Coordinator for SlowOnce {
+    fn get<'a, 'k, 'f>(&'a self, key: &'k str) -> Answer<'f, Option<Entry>>
+    where
+        'a: 'f,
+        'k: 'f,
+    {
+        Box::pin(async move {
+            if key.starts_with("wrap/name/") && !self.was_slow.swap(true, Ordering::SeqCst) {
+                tokio::time::sleep(self.for_so_long).await;
+            }
+            self.memory.get(key).await
+        })
+    }
+
+    fn list<'a, 'k, 'f>(&'a self, prefix: &'k str) -> Answer<'f, Vec<Entry>>
+    where
+        'a: 'f,
+        'k: 'f,
+    {
+        self.memory.list(prefix)
+    }
+
+    fn commit<'a, 'f>(&'a self, guards: Vec<Guard>, writes: Vec<Write>) -> Answer<'f, Commit>
+    where
+        'a: 'f,
+    {
+        self.memory.commit(guards, writes)
+    }
+
+    fn watch<'a, 'k, 'f>(&'a self, prefix: &'k str) -> Answer<'f, Hints>
+    where
+        'a: 'f,
+        'k: 'f,
+    {
+        self.memory.watch(prefix)
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_started_in_time_is_started_later_and_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let words = [
+        "DCRON_NAME=slow.%Y".to_owned(),
+        "DCRON_COORD=memory".to_owned(),
+        "DCRON_TTL=2".to_owned(),
+        format!("DCRON_LIBDIR={}", place("lib")),
+        format!("DCRON_LOGDIR={}", place("log")),
+    ];
+    let command = format!("echo $BELFRY_ATTEMPT >> {}", place("lines"));
+    let words = words.into_iter().chain(["--", "sh", "-c", &command].map(str::to_owned));
+    let parameters = Parameters::read(words.map(Into::into), []).unwrap();
+    let surroundings = Surroundings {
+        zygote: ZygoteCommand { program: PROGRAM.into(), args: vec!["__zygote".to_owned()] },
+        clock: Arc::new(SystemClock),
+        zone: TimeZone::UTC,
+        open_old_lock: OldLock::of,
+        tell_output: None,
+    };
+    let slow = SlowOnce {
+        memory: Memory::default(),
+        was_slow: AtomicBool::new(false),
+        for_so_long: Duration::from_millis(1500),
+    };
+    let coordinator: Arc<dyn Coordinator> = Arc::new(slow);
+    let connect = async |_: &str| Ok(coordinator.clone());
+    let exit_code = belfry_wrap::run(parameters, surroundings, connect).await.unwrap();
+    let [record] = &records(&*coordinator, "slow").await[..] else { panic!("one record") };
+    assert_eq!((exit_code, outcome(record), record.attempt), (0, Some(Outcome::Succeeded), 1));
+    assert_eq!(std::fs::read_to_string(place("lines")).unwrap(), "1\n");
+    assert!(record.claimed_at <= SystemClock.now());
+}
