@@ -31,6 +31,7 @@ class Session {
 
   async login(user: string, password: string): Promise<void> {
     this.me = await take(client.POST('/api/v1/login', { body: { user, password } }));
+    contact.logins++;
     this.known = true;
     router.go(safeReturn(router.query.to), { replace: true });
   }

@@ -22,6 +22,7 @@ export function noAnswer(thrown: unknown): unknown {
 }
 
 export async function reach(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
+  const { logins } = contact;
   const answer = await fetch(input, init).catch((thrown: unknown) => {
     throw noAnswer(thrown);
   });
@@ -31,7 +32,7 @@ export async function reach(input: RequestInfo | URL, init?: RequestInit): Promi
     throw new Failure(0, 'no_answer', `HTTP ${answer.status}`);
   }
   contact.heard(answer.headers.get('date'));
-  if (answer.status === 401 && !answer.url.endsWith('/api/v1/login')) contact.onUnauthorized();
+  if (answer.status === 401 && logins === contact.logins && !answer.url.endsWith('/api/v1/login')) contact.onUnauthorized();
   return answer;
 }
 

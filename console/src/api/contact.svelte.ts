@@ -16,6 +16,8 @@ class Contact {
   clockOffset = $state(0);
   heardAt = Date.now();
   onUnauthorized: () => void = () => {};
+  /** How often somebody signed in here: a refusal of what was asked before says nothing about the session of now. */
+  logins = 0;
 
   private waiting: ReturnType<typeof setTimeout> | undefined;
   private wait = FIRST_WAIT_MS;

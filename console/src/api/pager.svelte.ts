@@ -2,6 +2,7 @@
 import { untrack } from 'svelte';
 
 import { asFailure, isAbort, type Failure } from './failure';
+import { Told, type Edit } from './told';
 
 export interface Page<T> {
   items: T[];
@@ -10,7 +11,6 @@ export interface Page<T> {
 }
 
 type LoadPage<T> = (cursor: string | undefined, signal: AbortSignal) => Promise<Page<T>>;
-type Edit<T> = (item: T) => T;
 
 export class Pager<T> {
   pages: Page<T>[] = $state.raw([]);
@@ -22,8 +22,7 @@ export class Pager<T> {
   first = $derived(this.pages.length === 0);
   more = $derived(this.pages.length > 0 && Boolean(this.pages.at(-1)?.next));
   private going: AbortController | undefined;
-  /** What was told while an answer was on its way, which may be older than that. */
-  private told: Edit<T>[] = [];
+  private readonly told = new Told<T>();
   private due: number | undefined;
 
   constructor(
@@ -33,6 +32,7 @@ export class Pager<T> {
 
   /** Another question: what was read is kept on the screen until the answer is there. `through`: reads on to the page that holds this item. */
   async restart(load: LoadPage<T> = this.load, through = 0): Promise<void> {
+    if (load !== this.load) this.told.forget();
     this.load = load;
     this.due = undefined;
     await this.read(async (ask) => {
@@ -69,10 +69,10 @@ export class Pager<T> {
     );
   }
 
-  /** Changes items that are shown, as a live event says; and those of an answer that is on its way. */
+  /** Changes items that are shown, as a live event says; and those of answers that may be older. */
   change(edit: Edit<T>): void {
     this.pages = edited(this.pages, edit);
-    if (this.loading) this.told.push(edit);
+    this.told.add(edit);
   }
 
   prepend(items: readonly T[]): void {
@@ -88,12 +88,11 @@ export class Pager<T> {
     this.going?.abort();
     const going = new AbortController();
     this.going = going;
-    this.told = [];
     this.loading = true;
     try {
       const pages = await untrack(() => ask((cursor) => this.load(cursor, going.signal)));
       if (going.signal.aborted) return;
-      this.pages = put(this.told.reduce(edited, pages));
+      this.pages = put(edited(pages, (item) => this.told.upon(item)));
       this.failure = undefined;
     } catch (thrown) {
       if (isAbort(thrown) || going.signal.aborted) return;

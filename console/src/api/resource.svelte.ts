@@ -3,29 +3,29 @@ import { untrack } from 'svelte';
 
 import { contact } from './contact.svelte';
 import { asFailure, isAbort, type Failure } from './failure';
+import { Told, type Edit } from './told';
 
 export class Resource<T> {
   data: T | undefined = $state.raw();
   failure: Failure | undefined = $state.raw();
   loading = $state(false);
   private going: AbortController | undefined;
-  /** What was told while an answer was on its way, which may be older than that. */
-  private told: ((data: T) => T)[] = [];
+  private readonly told = new Told<T>();
 
   constructor(private load: (signal: AbortSignal) => Promise<T>) {}
 
   /** What was read before stays until the new answer is there. */
   async reload(load: (signal: AbortSignal) => Promise<T> = this.load): Promise<void> {
+    if (load !== this.load) this.told.forget();
     this.load = load;
     this.going?.abort();
     const going = new AbortController();
     this.going = going;
-    this.told = [];
     this.loading = true;
     try {
       const data: T = await load(going.signal);
       if (going.signal.aborted) return;
-      this.data = this.told.reduce<T>((known, edit) => edit(known), data);
+      this.data = this.told.upon(data);
       this.failure = undefined;
     } catch (thrown) {
       if (isAbort(thrown) || going.signal.aborted) return;
@@ -34,10 +34,10 @@ export class Resource<T> {
     this.loading = false;
   }
 
-  /** Changes what is shown, as a live event says; and an answer that is on its way. */
-  change(edit: (data: T) => T): void {
+  /** Changes what is shown, as a live event says; and answers that may be older. */
+  change(edit: Edit<T>): void {
     if (this.data !== undefined) this.data = edit(this.data);
-    if (this.loading) this.told.push(edit);
+    this.told.add(edit);
   }
 
   stop(): void {

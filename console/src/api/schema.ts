@@ -1832,11 +1832,8 @@ export interface components {
              * @description Grows at each edit; the answer's `ETag`.
              */
             revision: number;
-            /**
-             * Format: int64
-             * @description Runs of it that are going.
-             */
-            running: number;
+            /** @description Its runs that are going, oldest first. */
+            running: string[];
             /**
              * Format: int64
              * @description Runs that have ended, ever; those that are no longer kept are counted too.
@@ -1993,11 +1990,8 @@ export interface components {
                  * @description Grows at each edit; the answer's `ETag`.
                  */
                 revision: number;
-                /**
-                 * Format: int64
-                 * @description Runs of it that are going.
-                 */
-                running: number;
+                /** @description Its runs that are going, oldest first. */
+                running: string[];
                 /**
                  * Format: int64
                  * @description Runs that have ended, ever; those that are no longer kept are counted too.

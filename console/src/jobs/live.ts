@@ -10,17 +10,20 @@ const RESULTS_KEPT = 60;
 export function withRun(job: Job, run: Run): Job {
   if (run.namespace !== job.namespace || run.job_name !== job.name) return job;
   const known = job.recent.find((recent) => recent.id === run.id);
+  const oldest = job.recent[RESULTS_KEPT - 1];
+  const forgotten = !known && oldest !== undefined && run.id < oldest.id;
   // What has ended does not go on: such an event is older than what is known.
-  if (known && isOpen(run.state) && !isOpen(known.state)) return job;
+  if (isOpen(run.state) && (forgotten || (known && !isOpen(known.state)))) return job;
   const result = { id: run.id, state: run.state, planned: run.planned, duration_ms: run.duration_ms ?? null };
   const others = job.recent.filter((recent) => recent.id !== run.id);
   // Ids begin with the planned instant, so their order is the order of time.
   const recent = [result, ...others].toSorted((a, b) => (a.id < b.id ? 1 : -1)).slice(0, RESULTS_KEPT);
-  const changed: Job = { ...job, recent };
-  const was = known && known.state === 'running' ? 1 : 0;
-  const is = run.state === 'running' ? 1 : 0;
-  if (job.running !== undefined) changed.running = Math.max(0, job.running + is - was);
-  const endedNow = !isOpen(run.state) && (!known || isOpen(known.state));
+  // By name, not by number: what is known may be from before this event or from after it.
+  const running = job.running.filter((id) => id !== run.id);
+  if (run.state === 'running') running.push(run.id);
+  const changed: Job = { ...job, recent, running };
+  // One that is older than all that is known of may have been counted already.
+  const endedNow = !isOpen(run.state) && (known ? isOpen(known.state) : !forgotten);
   if (!endedNow) return changed;
   if (job.runs !== undefined) changed.runs = job.runs + 1;
   if (job.failed_in_a_row !== undefined) changed.failed_in_a_row = run.state === 'succeeded' ? 0 : job.failed_in_a_row + (isBad(run.state) ? 1 : 0);
@@ -56,7 +59,7 @@ export function newestEnded(job: Job): { id: string; state: string; at: string |
 }
 
 export function runningNow(job: Job): number {
-  return job.running ?? job.recent.filter((run) => run.state === 'running').length;
+  return job.running.length;
 }
 
 export function failuresInARow(job: Job): number {

@@ -103,6 +103,8 @@ export async function startBelfry({ kind = 'up', flags = [], prepare = () => {} 
       processes.push(made);
       return made;
     },
+    /** The last that its processes said. */
+    log: () => processes.map((one) => one.log.slice(-4_000)).join('\n'),
     folder,
     async stop() {
       for (const one of processes.toReversed()) await one.stop();

@@ -5,6 +5,8 @@ import { join } from 'node:path';
 
 import { chromium } from 'playwright-core';
 
+import { until } from './belfry.mjs';
+
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const shots = process.env.SCREENSHOTS;
 
@@ -36,13 +38,23 @@ export async function openWindow(browser, { language = 'en', scheme = 'light', w
   return page;
 }
 
+const SIGN_IN_TRIES = 4;
+
 export async function signIn(page, belfry, user = 'admin', password = belfry.password, place = '#/') {
   await page.goto(`${belfry.url}/${place}`);
-  await page.locator('input[autocomplete=username]').fill(user);
-  await page.locator('input[type=password]').fill(password);
-  await page.locator('form button.primary').click();
-  await page.waitForFunction(() => !location.hash.startsWith('#/login'));
-  await page.locator('header.bar nav').waitFor();
+  const secret = page.locator('input[type=password]');
+  for (let tries = 1; ; tries++) {
+    await page.locator('input[autocomplete=username]').fill(user);
+    await secret.fill(password);
+    const answered = page.waitForResponse((answer) => answer.url().endsWith('/api/v1/login'));
+    await page.locator('form button.primary').click();
+    // "Try again": on a busy machine the store may be too slow for it.
+    if ((await answered).status() !== 503 || tries === SIGN_IN_TRIES) break;
+    await until('the page asks for the password again', async () => (await secret.inputValue()) === '');
+  }
+  await page.locator('header.bar nav').waitFor().catch(async (late) => {
+    throw new Error(`${user} was not let in: ${await page.locator('body').innerText()}\n${page.errors.join('\n')}\n${belfry.log()}`, { cause: late });
+  });
 }
 
 /** Goes to a place of the console and waits until what it reads is there. */

@@ -79,3 +79,21 @@ it('output that broke off is read on from where it was, each line once', async (
   expect([source.done, source.failure, source.lines.all.map((line) => line.text)]).toEqual([true, undefined, ['0', '1']]);
   source.stop();
 });
+
+it('a refusal of what was asked before signing in does not end the session', async () => {
+  vi.stubGlobal('addEventListener', () => {});
+  vi.stubGlobal('location', { hash: '#/login' });
+  vi.stubGlobal('history', { replaceState: (_state: unknown, _title: string, hash: string) => (location.hash = hash) });
+  const { session } = await import('../../src/session.svelte');
+  let refuse: () => void = () => {};
+  const refused = new Response('{}', { status: 401, headers: { 'content-type': 'application/json' } });
+  server = [
+    [/whoami/, () => new Promise((answer) => (refuse = () => answer(refused)))],
+    [/login/, json({ name: 'ada', grants: { '*': 'admin' }, signed_in_with: 'password', default_timezone: 'UTC', version: '1' })],
+  ];
+  const asking = session.ask();
+  await session.login('ada', 'secret');
+  refuse();
+  await asking;
+  expect([session.me?.name, location.hash]).toEqual(['ada', '#/']);
+});

@@ -6,13 +6,13 @@ import type { Schemas } from '../../src/api/client';
 import { withRun } from '../../src/jobs/live';
 import { merged } from '../../src/runs/live';
 
-const job = { id: 'j', namespace: 'shop', name: 'nightly', recent: [{ id: '02', state: 'running' }, { id: '01', state: 'failed' }], runs: 7, running: 1, failed_in_a_row: 1, last_run: null } as unknown as Job;
+const job = { id: 'j', namespace: 'shop', name: 'nightly', recent: [{ id: '02', state: 'running' }, { id: '01', state: 'failed' }], runs: 7, running: ['02'], failed_in_a_row: 1, last_run: null } as unknown as Job;
 const run = (id: string, state: string, name = 'nightly') =>
   ({ id, state, namespace: 'shop', job_name: name, planned: '2026-11-18T00:00:00Z', duration_ms: 12 }) as Schemas['RunView'];
 
 it('a run that ends is counted once', () => {
   const ended = withRun(job, run('02', 'succeeded'));
-  expect(ended).toMatchObject({ runs: 8, running: 0, failed_in_a_row: 0, last_run: { id: '02', state: 'succeeded' } });
+  expect(ended).toMatchObject({ runs: 8, running: [], failed_in_a_row: 0, last_run: { id: '02', state: 'succeeded' } });
   expect(withRun(ended, run('02', 'succeeded')).runs).toBe(8);
 });
 it('a new run comes first, whatever the order of events', () => {
@@ -29,4 +29,18 @@ it('an end is not undone by an event that is older', () => {
   expect(withRun(ended, run('02', 'running'))).toBe(ended);
   expect(merged(run('02', 'failed'), run('02', 'running')).state).toBe('failed');
   expect(merged(run('02', 'running'), run('02', 'failed')).state).toBe('failed');
+});
+it('whether it runs is said by its newest event, whatever else the answer knew of it', () => {
+  // Read while it ended: one part of the answer is from before, the other from after.
+  const torn = { ...job, recent: [{ id: '02', state: 'killed' }] } as unknown as Job;
+  expect(withRun(torn, run('02', 'killed')).running).toEqual([]);
+  const early = { ...job, recent: [{ id: '02', state: 'claimed' }] } as unknown as Job;
+  expect(withRun(early, run('02', 'killed'))).toMatchObject({ running: [], runs: 8 });
+  expect(withRun(withRun(job, run('03', 'running')), run('03', 'running')).running).toEqual(['02', '03']);
+});
+it('a run that is older than all that is shown is not counted again and does not run again', () => {
+  const recent = Array.from({ length: 60 }, (_, n) => ({ id: `${99 - n}`, state: 'succeeded' }));
+  const busy = { ...job, recent } as unknown as Job;
+  expect(withRun(busy, run('02', 'failed'))).toMatchObject({ running: [], runs: 7 });
+  expect(withRun(busy, run('01', 'running'))).toBe(busy);
 });

@@ -1,7 +1,7 @@
 // Something read for a page: read again when its key is another one, never because the key was looked at again.
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 
-import { resource, type Resource } from '../../src/api/resource.svelte';
+import { Resource, resource } from '../../src/api/resource.svelte';
 
 /** A job that live events replace, as a page holds it. */
 class Held {
@@ -59,4 +59,20 @@ it('what is told while it is read is not undone by the older answer', async () =
   made?.change((known) => [...known, 3]);
   expect(made?.data).toEqual([1, 2, 3]);
   stop();
+});
+
+it('what was told a moment ago is not undone by a server that had not heard of it', async () => {
+  vi.useFakeTimers({ toFake: ['Date'] });
+  const made = new Resource<string>(() => Promise.resolve('running'));
+  await made.reload();
+  made.change(() => 'ended');
+  await made.reload();
+  expect(made.data).toBe('ended');
+  vi.advanceTimersByTime(10_000);
+  await made.reload();
+  expect(made.data).toBe('running');
+  made.change(() => 'ended');
+  await made.reload(() => Promise.resolve('of another job'));
+  expect(made.data).toBe('of another job');
+  vi.useRealTimers();
 });

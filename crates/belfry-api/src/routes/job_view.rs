@@ -1,6 +1,6 @@
 //! A job as lists and its own page show it: its document, when it fires next, and how it has been doing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use belfry_core::job::{Timeout, TimeoutAction};
 use belfry_core::run::RunState;
@@ -46,8 +46,9 @@ pub struct JobView {
     failed_in_a_row: u64,
     /// How long its newest successes took, at most 100 of them; null before the first.
     usual: Option<UsualView>,
-    /// Runs of it that are going.
-    running: u64,
+    /// Its runs that are going, oldest first.
+    #[schema(value_type = Vec<String>)]
+    running: BTreeSet<RunId>,
     /// Its newest runs, newest first.
     pub recent: Vec<RecentRunView>,
 }
@@ -148,7 +149,7 @@ fn duration_ms(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<i64> {
 /// How some jobs have been doing.
 pub struct Doings {
     standings: HashMap<JobId, Standing>,
-    running: HashMap<JobId, HashSet<RunId>>,
+    running: HashMap<JobId, BTreeSet<RunId>>,
     recent: HashMap<JobId, Vec<RecentRun>>,
 }
 
@@ -163,10 +164,10 @@ impl Doings {
 }
 
 /// What the store knows to be going, and what this server knows better.
-async fn running(state: &ApiState, jobs: &[JobId]) -> Answer<HashMap<JobId, HashSet<RunId>>> {
+async fn running(state: &ApiState, jobs: &[JobId]) -> Answer<HashMap<JobId, BTreeSet<RunId>>> {
     let jobs: HashSet<JobId> = jobs.iter().copied().collect();
     let here = state.control.open_runs(|run| jobs.contains(&run.job));
-    let mut running: HashMap<JobId, HashSet<RunId>> = HashMap::new();
+    let mut running: HashMap<JobId, BTreeSet<RunId>> = HashMap::new();
     for (job, run) in state.store.running().await?.into_iter().filter(|(job, _)| jobs.contains(job)) {
         running.entry(job).or_default().insert(run);
     }
@@ -203,7 +204,7 @@ impl JobView {
             last_run: last.map(LastRunView::from),
             failed_in_a_row,
             usual: usual.map(UsualView::from),
-            running: doings.running.get(&job.id).map_or(0, |runs| runs.len() as u64),
+            running: doings.running.remove(&job.id).unwrap_or_default(),
             recent: doings.recent.remove(&job.id).unwrap_or_default().into_iter().map(RecentRunView::from).collect(),
             document: job.document,
         }
