@@ -28,7 +28,7 @@ impl MySql {
     pub async fn connect(url: &str) -> Result<Self, SqlError> {
         let this = Self::named(url)?;
         let server = &this.server;
-        let flush = server.read(&sql!("SELECT CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)")).await?;
+        let flush = server.read_first(&sql!("SELECT CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)")).await?;
         if flush.first().is_some_and(|row| row.opt_int(0) != Some(1)) {
             tracing::warn!(at = %server.at, "innodb_flush_log_at_trx_commit is not 1: a crash there can lose what Belfry was told is safe");
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Statement as _, raw_sql};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, Statement as _, raw_sql};
 
 use crate::marks::NumberedTexts;
 use crate::server::{Driver, Failure, Purpose, SILENT_WITHIN, STATEMENT_WITHIN, STATEMENTS_CACHED_MAX, Server};
@@ -29,7 +29,7 @@ impl Postgres {
     pub async fn connect(url: &str) -> Result<Self, SqlError> {
         let this = Self::named(url)?;
         let server = &this.server;
-        let fsync = server.read(&sql!("SELECT current_setting('fsync')")).await?;
+        let fsync = server.read_first(&sql!("SELECT current_setting('fsync')")).await?;
         if fsync.first().is_some_and(|row| row.opt_text(0) == Some("off")) {
             tracing::warn!(at = %server.at, "runs with fsync off: a power failure there can lose or damage what Belfry was told is safe");
         }
@@ -95,11 +95,10 @@ impl Driver for PostgresDriver {
 
     async fn connect(&self, purpose: Purpose) -> Result<PgConnection, Failure> {
         let mut connection = self.options.connect().await.map_err(Failure::of_connecting::<Self>)?;
-        let set = raw_sql(AssertSqlSafe(session(purpose))).execute(&mut connection).await;
-        set.map_err(Failure::of::<Self>)?;
-        let replica = self.run(&mut connection, &sql!("SELECT pg_is_in_recovery()")).await;
-        match replica.map_err(Failure::of::<Self>)?.rows.first().map(|row| row.int(0)) {
-            Some(0) => Ok(connection),
+        let told = raw_sql(AssertSqlSafe(session(purpose))).fetch_all(&mut connection).await;
+        // What it answers last.
+        match told.map_err(Failure::of::<Self>)?.last().map(|row| row.try_get(0)) {
+            Some(Ok(false)) => Ok(connection),
             _ => Err(Failure::away("connected to a read-only replica; name the primary")),
         }
     }
@@ -155,7 +154,8 @@ impl Driver for PostgresDriver {
 /// `synchronous_commit = off` answers before the log is on the disk; its other values are at least as good as `on`. Queries are
 /// short: compiling one would take longer than running it. They find their rows by an index: a plan that was made, and kept, while a table
 /// was small must not read all of it when it has grown. A statement that waits for a lock is given up when its client is gone
-/// (from PostgreSQL 14 on): else those that gave up waiting stay in the queue before those that try again.
+/// (from PostgreSQL 14 on): else those that gave up waiting stay in the queue before those that try again. Asked last is whether it is a
+/// replica.
 fn session(purpose: Purpose) -> String {
     let (statement, silent) = match purpose {
         Purpose::Reading | Purpose::Writing => (STATEMENT_WITHIN.as_millis(), SILENT_WITHIN.as_millis()),
@@ -168,6 +168,7 @@ fn session(purpose: Purpose) -> String {
          SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = {read_only}; \
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'; \
          SELECT set_config('client_connection_check_interval', '250', false) \
-         WHERE current_setting('server_version_num')::int >= 140000"
+         WHERE current_setting('server_version_num')::int >= 140000; \
+         SELECT pg_is_in_recovery()"
     )
 }

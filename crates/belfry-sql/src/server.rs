@@ -112,6 +112,16 @@ impl<D: Driver> Server<D> {
         Self { driver, at, writing, reading }
     }
 
+    /// The first read of a handle. Whoever opens one is about to write, and a connection takes a server longer than what is asked on it:
+    /// the one for writing is opened meanwhile. What fails there is told by the first write.
+    pub(crate) async fn read_first(&self, statement: &Statement) -> Result<Vec<Row>, SqlError> {
+        let (rows, writing) = tokio::join!(self.read(statement), self.writing.lend(&self.driver));
+        if let Ok(writing) = writing {
+            writing.give_back();
+        }
+        rows
+    }
+
     pub(crate) async fn read(&self, statement: &Statement) -> Result<Vec<Row>, SqlError> {
         loop {
             let mut lent = self.reading.lend(&self.driver).await.map_err(|failure| self.named(failure))?;
