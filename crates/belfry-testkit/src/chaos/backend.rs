@@ -133,6 +133,15 @@ impl Ground {
         }
     }
 
+    /// Whether the members that run have a leader. Waits for an answer of theirs. ZooKeeper's election takes less than half a second and is
+    /// not looked for.
+    pub(super) fn has_leader(&self) -> bool {
+        match &self.members {
+            None | Some(Members::ZooKeeper(_)) => true,
+            Some(Members::Etcd(etcd)) => tokio::task::block_in_place(|| etcd.serves()),
+        }
+    }
+
     pub(super) fn restart_member(&mut self, member: usize) {
         match &mut self.members {
             None => {}

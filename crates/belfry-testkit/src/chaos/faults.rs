@@ -131,6 +131,8 @@ pub(super) struct Suffered {
     pub(super) kind: Kind,
     pub(super) from: Timestamp,
     pub(super) healed: Timestamp,
+    /// Until then nobody could start anything, although it was not healed yet.
+    pub(super) standstill_until: Option<Timestamp>,
     pub(super) of: TroubleOf,
     /// What was seen of it; none: it does not count.
     pub(super) effect: Option<String>,
@@ -163,6 +165,7 @@ impl Ordeal<'_> {
             kind,
             from,
             healed: from,
+            standstill_until: None,
             of: TroubleOf::Servers,
             effect: None,
             takeover: None,
@@ -490,6 +493,9 @@ impl Ordeal<'_> {
         let member = (0..lately.len()).max_by_key(|member| lately[*member]).expect("members were asked for in `fits`");
         suffered.from = now();
         self.cluster.ground.kill_member(member);
+        // While the others elect a leader the coordinator is away.
+        let elected = async || self.cluster.ground.has_leader().then(now);
+        suffered.standstill_until = until_within(EFFECT_PATIENCE, elected).await;
         let turned = async || {
             let asked = requested(self.cluster).into_iter().zip(&before).map(|(now, before)| now - before).enumerate();
             let others = asked.filter(|(other, _)| *other != member).map(|(_, bytes)| bytes);

@@ -117,8 +117,9 @@ pub async fn run(plan: &Plan) -> Report {
         if plan.aloud {
             tell(&suffered, recovery, began);
         }
-        if suffered.kind.lets_nothing_start(plan.backend) {
-            standstills.push(Standstill { from: suffered.from, healed: suffered.healed });
+        let until_healed = suffered.kind.lets_nothing_start(plan.backend).then_some(suffered.healed);
+        if let Some(healed) = suffered.standstill_until.or(until_healed) {
+            standstills.push(Standstill { from: suffered.from, healed });
         }
         match recovery {
             Some(took) => report.recovered(took),

@@ -113,6 +113,12 @@ impl Etcd {
         }
     }
 
+    /// A member that runs reads through a leader.
+    pub fn serves(&self) -> bool {
+        let mut running = self.members.iter().filter(|member| member.process.is_running());
+        running.any(|member| health(&member.health.address()).is_ok_and(|answer| is_healthy(&answer)))
+    }
+
     /// SIGSTOP.
     pub fn suspend(&self, member: usize) {
         self.members[member].process.suspend();
@@ -194,11 +200,10 @@ impl Member {
         Self { process, client, health, _peer: peer }
     }
 
-    /// It has a leader and reads through it. A full database is no reason to wait.
     fn until_healthy(&mut self) {
         let address = self.health.address();
         self.process.until_ready(|| match health(&address)? {
-            answer if answer.contains("\"health\":\"true\"") || answer.contains("NOSPACE") => Ok(()),
+            answer if is_healthy(&answer) => Ok(()),
             answer => Err(answer),
         });
     }
@@ -207,6 +212,11 @@ impl Member {
         let address = self.health.address();
         self.process.until_ready(|| health(&address).map(drop));
     }
+}
+
+/// It has a leader and reads through it. A full database is no reason to wait.
+fn is_healthy(answer: &str) -> bool {
+    answer.contains("\"health\":\"true\"") || answer.contains("NOSPACE")
 }
 
 fn health(address: &str) -> Result<String, String> {
