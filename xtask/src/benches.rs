@@ -152,7 +152,7 @@ pub const BENCHES: &[Bench] = &[
     Bench {
         name: "path",
         by: Example("path_bench"),
-        args: &["lag", "runs", "kinds", "herd", "noop", "jobs"],
+        args: &["lag", "runs", "kinds", "herd", "saves", "noop", "jobs"],
         figures: &[
             ratio(
                 "start lag, p50 ÷ timer and spawn",
@@ -188,6 +188,8 @@ pub const BENCHES: &[Bench] = &[
                 "s",
                 AtMost(1.4),
             ),
+            value("what a run writes is saved, p99", "row=saves", "p99_ms", "ms", AtMost(500.0)),
+            value("lines overwritten before they were saved", "row=saves", "overwritten", "", AtMost(0.0)),
             beside(
                 "no-op fires ÷ batched commits",
                 "row=noop",

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use belfry_agent::{Agent, AgentConfig};
 use belfry_control::{Control, ControlConfig};
-use belfry_coord::{SqlCoordinator, SystemClock, Users};
+use belfry_coord::{Coordinator, SqlCoordinator, SystemClock, Users, keys};
 use belfry_core::job::{Action, Exec, JobDocument, Limits};
+use belfry_core::state::{Saved, Values};
 use belfry_core::units::{Size, Span};
 use belfry_core::{JobId, ServerId, Timestamp};
 use belfry_exec::ZygoteCommand;
@@ -174,6 +175,12 @@ impl Bed {
         let change = Change::Remove { id, expected_revision: None };
         self.store.apply(vec![change], Timestamp::now(), &Actor::new("bench")).await.expect("the job is removed");
         control.jobs_changed().await;
+    }
+
+    /// As the coordinator has it.
+    pub async fn saved(&self, job: JobId) -> Option<Values> {
+        let entry = self.coordinator.get(&keys::state(job)).await.expect("the coordinator answers")?;
+        Some(serde_json::from_slice::<Saved>(&entry.value).expect("a saved state").values)
     }
 
     pub fn stats(&self) -> (SqliteStats, SqliteStats) {

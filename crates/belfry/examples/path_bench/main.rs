@@ -31,11 +31,12 @@ fn main() {
         return runtime.block_on(cluster::run(backends));
     }
     type Row = (&'static str, fn(&tokio::runtime::Runtime) -> serde_json::Value);
-    let all: [Row; 7] = [
+    let all: [Row; 8] = [
         ("lag", |rt| rt.block_on(rows::lag())),
         ("runs", |rt| rt.block_on(rows::runs(2_000, 5))),
         ("kinds", |rt| rt.block_on(rows::kinds(2_000, 3))),
         ("herd", |rt| rt.block_on(rows::runs(10_000, 5))),
+        ("saves", |rt| rt.block_on(rows::saves())),
         ("noop", |rt| rt.block_on(rows::noop())),
         ("jobs", |rt| rt.block_on(rows::many_jobs(100_000))),
         ("million", |rt| rt.block_on(rows::many_jobs(1_000_000))),

@@ -13,6 +13,9 @@ use crate::bed::{Bed, Kind, instant_agent};
 const LAG_SECONDS: usize = 15;
 const LAG_JOBS: usize = 4;
 const AGENT_BYTES: usize = 1 << 30;
+const SAVES: usize = 60;
+/// Further apart than one may take: what is overwritten before it was seen was too late.
+const SAVE_EVERY_S: &str = "0.6";
 
 /// Planned instant to the first action of the child, beside a bare timer and spawn in alternating seconds.
 pub async fn lag() -> Value {
@@ -143,6 +146,31 @@ async fn herd_of(kind: Kind, count: usize) -> Herd {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// From the line that a run writes for the next one until the coordinator has it.
+pub async fn saves() -> Value {
+    let bed = Bed::new().await;
+    let control = bed.control().await;
+    let _agent = bed.agent(&control, 4).await;
+    let due = due_in(Duration::from_secs(2));
+    let script =
+        format!("for i in $(seq {SAVES}); do echo AT=$(date +%s%N) > $BELFRY_STATE; sleep {SAVE_EVERY_S}; done");
+    let job = bed.add_jobs(&control, 1, &format!("@at {due}"), &["/bin/bash", "-c", &script]).await;
+    let mut last = String::new();
+    let mut took_ms = Vec::new();
+    while counted(&bed).await == 0 {
+        let saved = bed.saved(job).await.and_then(|mut values| values.remove("AT"));
+        if let Some(written) = saved.filter(|written| *written != last) {
+            took_ms.push(lag_ms(written.as_bytes(), Timestamp::now()).abs());
+            last = written;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    control.stop().await;
+    let overwritten = SAVES - took_ms.len();
+    let (p50, p99) = percentiles(&mut took_ms);
+    json!({ "lines": SAVES, "overwritten": overwritten, "p50_ms": p50, "p99_ms": p99 })
 }
 
 /// Fires whose work is done at once: claim, dispatch, record and close alone, beside bare commits of the same keys.
