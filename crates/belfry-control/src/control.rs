@@ -194,7 +194,11 @@ impl Control {
         let shared = context.clone();
         spawn("heartbeats of agents", Box::pin(async move { heartbeats::carry_all(&shared).await }));
         spawn("homes", Box::pin(homes::follow(context.clone())));
-        spawn("chores", Box::pin(leader::chores(context.clone())));
+        let (seen, beats) = tokio::sync::watch::channel(Vec::new());
+        spawn("rescue of nodes", Box::pin(leader::rescue_nodes(context.clone(), seen)));
+        spawn("homes of jobs", Box::pin(leader::settle_homes(context.clone(), beats)));
+        spawn("removal of old runs", Box::pin(leader::remove_what_is_old(context.clone())));
+        spawn("housekeeping", Box::pin(leader::keep_house(context.clone())));
         spawn("wrapped commands", Box::pin(wrapped::look_after(context.clone())));
         if let Some(post) = context.config.post.clone() {
             spawn("webhooks", Box::pin(webhooks::deliver(context.clone(), post)));

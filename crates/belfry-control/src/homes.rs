@@ -156,8 +156,11 @@ impl Assigner {
                     let old = homes.get(&job);
                     match after(context, definition, old.map(|(home, _)| *home)).await {
                         Ok(home) => put(context, job, old, Home { node: Some(node), ..home }).await?,
-                        // Where its fires were left off is not known, and they must not run again.
-                        Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
+                        // Where its fires were left off is not known, and they must not run again. Nor is it of the others now.
+                        Err(cause) => {
+                            context.store_health.away(context.now(), crate::chain(&cause));
+                            break;
+                        }
                     }
                 }
             }

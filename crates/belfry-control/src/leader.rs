@@ -1,5 +1,6 @@
-//! The leader's chores, each an idempotent look at the cluster: nodes that fell silent are marked lost, old runs are removed,
-//! the coordinator is tidied up.
+//! The leader's chores, each an idempotent look at the cluster: nodes that fell silent are marked lost, homes are assigned, old runs
+//! are removed, the coordinator is tidied up. Each goes at its own pace: marking nodes waits for the coordinator alone, whatever the
+//! store does to the others.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use belfry_coord::{Commit, CoordError, Entry, Heartbeat, Life, Observer, keys};
 use belfry_core::run::{Event, Verdict};
 use belfry_core::{Incarnation, NodeId};
 use belfry_store::RetentionRules;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
 use crate::context::Context;
@@ -25,33 +28,53 @@ const FORGET_EVERY: Duration = Duration::from_secs(30);
 /// Runs removed in one transaction.
 const PRUNE_BATCH: usize = 500;
 
-/// Never ends.
-pub async fn chores(context: Arc<Context>) {
+/// Never ends. What it sees goes to [`settle_homes`].
+pub async fn rescue_nodes(context: Arc<Context>, seen: watch::Sender<Vec<Beat>>) {
     let mut nodes = Observer::new(context.config.ttl);
+    let mut look = tokio::time::interval((context.config.ttl / 4).min(LOOK_AT_LEAST_EVERY));
+    loop {
+        look.tick().await;
+        match rescue(&context, &mut nodes).await {
+            Ok(beats) => drop(seen.send_replace(beats)),
+            Err(cause) => context.coordinator_health.away(context.now(), &cause),
+        }
+    }
+}
+
+/// After each look at the nodes, or as many of them as it takes. Ends with whoever looks.
+pub async fn settle_homes(context: Arc<Context>, mut seen: watch::Receiver<Vec<Beat>>) {
     let mut assigner = Assigner::default();
     let mut given_up = HashSet::new();
-    let mut look = tokio::time::interval((context.config.ttl / 4).min(LOOK_AT_LEAST_EVERY));
+    while seen.changed().await.is_ok() {
+        let beats = seen.borrow_and_update().clone();
+        if !context.leader.load(Ordering::Relaxed) {
+            given_up.clear();
+            continue;
+        }
+        give_up_local_runs(&context, &beats, &mut given_up).await;
+        let beating = beats.iter().filter(|(life, ..)| *life != Life::Lost).map(|(_, node, _)| *node);
+        if let Err(cause) = assigner.assign(&context, &beating.collect()).await {
+            context.coordinator_health.away(context.now(), &cause);
+        }
+    }
+}
+
+/// Never ends.
+pub async fn remove_what_is_old(context: Arc<Context>) {
     let mut prune = tokio::time::interval(PRUNE_EVERY);
+    prune.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        prune.tick().await;
+        remove_old_runs(&context).await;
+    }
+}
+
+/// Never ends.
+pub async fn keep_house(context: Arc<Context>) {
     let mut tidy = tokio::time::interval(TIDY_EVERY);
     let mut forget = tokio::time::interval(FORGET_EVERY);
     loop {
         tokio::select! {
-            _ = look.tick() => {
-                let looked = async {
-                    let beats = rescue(&context, &mut nodes).await?;
-                    if !context.leader.load(Ordering::Relaxed) {
-                        given_up.clear();
-                        return Ok(());
-                    }
-                    give_up_local_runs(&context, &beats, &mut given_up).await;
-                    let beating = beats.iter().filter(|(life, ..)| *life != Life::Lost).map(|(_, node, _)| *node);
-                    assigner.assign(&context, &beating.collect()).await
-                };
-                if let Err(cause) = looked.await {
-                    context.coordinator_health.away(context.now(), &cause);
-                }
-            }
-            _ = prune.tick() => remove_old_runs(&context).await,
             _ = tidy.tick() => tidy_up(&context).await,
             _ = forget.tick() => {
                 context.learn_room().await;
@@ -79,22 +102,22 @@ async fn rescue(context: &Context, nodes: &mut Observer) -> Result<Vec<Beat>, Co
         }
     }
     let beats: Vec<Beat> = context.coordinator.list(keys::NODES).await?.iter().filter_map(read).collect();
-    for (_, node, incarnation) in beats.iter().filter(|(life, ..)| *life == Life::Lost) {
-        for (_, inbox) in context.shards.all() {
-            let _ = inbox.send(ShardMessage::NodeLost(*node, *incarnation)).await;
-        }
+    // Each time all of them, for a run may have been on its way there; in one message, for their keys stay and there may be thousands.
+    let lost = Arc::new(lost_among(&beats));
+    for (_, inbox) in context.shards.all().into_iter().filter(|_| !lost.is_empty()) {
+        let _ = inbox.send(ShardMessage::NodesLost(lost.clone())).await;
     }
     Ok(beats)
+}
+
+fn lost_among(beats: &[Beat]) -> HashSet<(NodeId, Incarnation)> {
+    beats.iter().filter(|(life, ..)| *life == Life::Lost).map(|(_, node, incarnation)| (*node, *incarnation)).collect()
 }
 
 /// What a node fired by itself and was running when it fell silent is not known any more. Its own word corrects that when it comes
 /// back; therefore nothing of this is acknowledged to it.
 async fn give_up_local_runs(context: &Context, beats: &[Beat], given_up: &mut HashSet<(NodeId, Incarnation)>) {
-    let lost: HashSet<(NodeId, Incarnation)> = beats
-        .iter()
-        .filter(|(life, ..)| *life == Life::Lost)
-        .map(|(_, node, incarnation)| (*node, *incarnation))
-        .collect();
+    let lost = lost_among(beats);
     given_up.retain(|known| lost.contains(known));
     for (node, incarnation) in lost {
         if given_up.contains(&(node, incarnation)) {
@@ -116,7 +139,7 @@ async fn give_up_local_runs(context: &Context, beats: &[Beat], given_up: &mut Ha
     }
 }
 
-type Beat = (Life, NodeId, Incarnation);
+pub type Beat = (Life, NodeId, Incarnation);
 
 fn read(entry: &Entry) -> Option<Beat> {
     let heartbeat = Heartbeat::decode(entry).ok()?;

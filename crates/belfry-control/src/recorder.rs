@@ -31,6 +31,10 @@ const RUNS_PER_WRITE_MAX: usize = 2_000;
 const CHUNKS_WORTH_A_WRITE: usize = 256;
 const CHUNK_BYTES_PER_WRITE_MAX: usize = 4 << 20;
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
+/// Beyond it, what the store refuses for good is only told of. An end stays with its agent, which says it again.
+const REFUSED_MAX: usize = 10_000;
+/// What the store refuses for good is offered to it again after so long: another Belfry may serve by then.
+const REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub struct Recorder {
@@ -79,6 +83,21 @@ struct Batch {
 }
 
 impl Batch {
+    /// Each entry in a batch of its own, in the order in which they are needed.
+    fn apart(self) -> Vec<Batch> {
+        let nothing = || Batch { runs: vec![], attempts: vec![], chunks: vec![] };
+        let chunks = self.chunks.into_iter().map(|chunk| Batch { chunks: vec![chunk], ..nothing() });
+        let attempts = self.attempts.into_iter().map(|attempt| Batch { attempts: vec![attempt], ..nothing() });
+        let runs = self.runs.into_iter().map(|run| Batch { runs: vec![run], ..nothing() });
+        chunks.chain(attempts).chain(runs).collect()
+    }
+
+    /// Of a batch of one.
+    fn run(&self) -> Option<RunId> {
+        let chunk = self.chunks.first().map(|chunk| chunk.run);
+        chunk.or(self.attempts.first().map(|attempt| attempt.run)).or(self.runs.first().map(|run| run.id))
+    }
+
     /// In the order in which they are needed: whoever sees a run that waits finds the attempt that ended, with its output.
     async fn write(&self, context: &Context) -> Result<(), belfry_store::StoreError> {
         if !self.chunks.is_empty() {
@@ -90,6 +109,32 @@ impl Batch {
             context.store.record_runs(&self.runs).await?;
         }
         Ok(())
+    }
+}
+
+/// What the store refuses for good, while it takes others: a defect of ours. It is told of, and kept as long as this server lives, for
+/// its end must not hold up those of other runs; the run's key stays with the coordinator.
+#[derive(Default)]
+struct Refused {
+    kept: Vec<Batch>,
+    offered: Option<Instant>,
+}
+
+impl Refused {
+    fn keep(&mut self, one: Batch, cause: &belfry_store::StoreError) {
+        let run = one.run().map(|run| run.to_string()).unwrap_or_default();
+        tracing::error!(%run, "the store refuses a record; it is kept in memory and offered again every ten seconds: {}", crate::chain(cause));
+        if self.kept.len() < REFUSED_MAX {
+            self.kept.push(one);
+        }
+        self.offered.get_or_insert_with(Instant::now);
+    }
+
+    async fn is_due(&self) {
+        match self.offered.filter(|_| !self.kept.is_empty()) {
+            Some(offered) => tokio::time::sleep_until(offered + REFUSED_AGAIN_AFTER).await,
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -212,8 +257,12 @@ impl Recorder {
     pub async fn write_all(&self, context: &Context) {
         let mut retry_delay = Duration::from_millis(50);
         let mut last_write: Option<Instant> = None;
+        let mut refused = Refused::default();
         loop {
-            self.wake.notified().await;
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = refused.is_due() => self.offer_again(context, &mut refused).await,
+            }
             // A run that goes on can wait for company; an end is written at once, with whatever else is there.
             let _ = tokio::time::timeout(FLUSH_EVERY, self.hurry.notified()).await;
             if belfry_core::planted::is("acknowledged_on_receipt") {
@@ -225,21 +274,20 @@ impl Recorder {
             }
             last_write = Some(Instant::now());
             if let Some(batch) = self.take() {
-                let failed = batch.write(context).await.err();
-                self.written(&batch, failed.is_none());
-                match failed {
-                    None => {
+                match batch.write(context).await {
+                    Ok(()) => {
                         retry_delay = Duration::from_millis(50);
                         context.store_health.ok();
-                        self.tell(context, batch).await;
-                        self.ask_again(context);
+                        self.is_written(context, batch).await;
                     }
-                    Some(cause) => {
+                    Err(cause) if cause.is_transient() => {
                         context.store_health.away(context.now(), crate::chain(&cause));
                         self.put_back(batch);
                         tokio::time::sleep(retry_delay).await;
                         retry_delay = (retry_delay * 2).min(RETRY_DELAY_MAX);
                     }
+                    // It does not take one of them: the others must not wait for that.
+                    Err(_) => self.write_apart(context, batch, &mut refused).await,
                 }
                 // What is left, or came meanwhile.
                 self.wake.notify_one();
@@ -263,8 +311,10 @@ impl Recorder {
         let count = few.count().max(1).min(dirty.chunks.len());
         let chunks: Vec<_> = dirty.chunks.drain(..count).collect();
         // The end of a run or attempt is written only when none of its output waits: with it the output is complete.
-        let attempts = if dirty.chunks.is_empty() { std::mem::take(&mut dirty.attempts) } else { Vec::new() };
-        let runs = if dirty.chunks.is_empty() {
+        let count = if dirty.chunks.is_empty() { dirty.attempts.len().min(RUNS_PER_WRITE_MAX) } else { 0 };
+        let attempts: Vec<Attempt> = dirty.attempts.drain(..count).collect();
+        // And a run that waits, or has ended, after the attempts before it.
+        let runs = if dirty.chunks.is_empty() && dirty.attempts.is_empty() {
             if dirty.runs.len() <= RUNS_PER_WRITE_MAX {
                 std::mem::take(&mut dirty.runs).into_values().collect()
             } else {
@@ -282,16 +332,48 @@ impl Recorder {
         Some(Batch { runs, attempts, chunks })
     }
 
-    fn written(&self, batch: &Batch, done: bool) {
-        let mut dirty = self.lock();
-        (dirty.writing, dirty.runs_writing) = (0, 0);
-        if done {
+    async fn is_written(&self, context: &Context, batch: Batch) {
+        {
+            let mut dirty = self.lock();
+            (dirty.writing, dirty.runs_writing) = (0, 0);
             dirty.chunk_bytes -= batch.chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
         }
+        self.tell(context, batch).await;
+        self.ask_again(context);
+    }
+
+    /// One by one. What is refused then is set aside.
+    async fn write_apart(&self, context: &Context, batch: Batch, refused: &mut Refused) {
+        let mut left = batch.apart().into_iter();
+        while let Some(one) = left.next() {
+            match one.write(context).await {
+                Ok(()) => self.is_written(context, one).await,
+                Err(cause) if cause.is_transient() => {
+                    context.store_health.away(context.now(), crate::chain(&cause));
+                    std::iter::once(one).chain(left).for_each(|one| self.put_back(one));
+                    return;
+                }
+                Err(cause) => refused.keep(one, &cause),
+            }
+        }
+        // What was set aside is being written no more.
+        let mut dirty = self.lock();
+        (dirty.writing, dirty.runs_writing) = (0, 0);
+    }
+
+    async fn offer_again(&self, context: &Context, refused: &mut Refused) {
+        for one in std::mem::take(&mut refused.kept) {
+            match one.write(context).await {
+                Ok(()) => self.is_written(context, one).await,
+                Err(_) => refused.kept.push(one),
+            }
+        }
+        refused.offered = Some(Instant::now());
     }
 
     fn put_back(&self, Batch { runs, mut attempts, mut chunks }: Batch) {
         let mut dirty = self.lock();
+        (dirty.writing, dirty.runs_writing) = (0, 0);
         attempts.append(&mut dirty.attempts);
         dirty.attempts = attempts;
         chunks.append(&mut dirty.chunks);

@@ -54,7 +54,8 @@ impl From<i64> for Value {
 }
 impl From<u64> for Value {
     fn from(v: u64) -> Self {
-        Value::Int(i64::try_from(v).expect("numbers in the database stay below 2^63"))
+        // A larger one comes from outside, as a bound or an offset: it is beyond everything, and stays so.
+        Value::Int(i64::try_from(v).unwrap_or(i64::MAX))
     }
 }
 impl From<u32> for Value {

@@ -6,7 +6,7 @@ use belfry_core::run::{Held, OutputFacts, Usage};
 use belfry_core::{Fence, Incarnation, RunId};
 use belfry_sql::{Row, Statement, Step, Value, sql};
 
-use crate::columns::{bits, instant, ms, opt_instant, opt_ms, opt_parsed, opt_word, parsed, word};
+use crate::columns::{bits, instant, ms, opt_instant, opt_ms, opt_parsed, opt_short_word, opt_word, parsed, word};
 use crate::dialect::{IfThere, if_there, insert, marks, pieces};
 use crate::runs::state;
 use crate::{Store, StoreError};
@@ -110,9 +110,9 @@ fn row(attempt: &Attempt) -> [Value; 25] {
     [
         word(attempt.run),
         attempt.attempt.into(),
-        attempt.revision.into(),
+        bits(attempt.revision),
         opt_word(attempt.node),
-        opt_word(attempt.node_name.as_ref()),
+        opt_short_word(attempt.node_name.as_deref()),
         attempt.incarnation.map_or(Value::Null, |incarnation| bits(incarnation.0)),
         attempt.fence.map_or(Value::Null, |fence| bits(fence.0)),
         opt_ms(attempt.dispatched_at),

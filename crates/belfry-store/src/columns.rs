@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 use crate::StoreError;
 
 pub(crate) const DAY_MS: i64 = 86_400_000;
+/// Of a column for names.
+const WORD_CHARS_MAX: usize = 128;
 
 pub(crate) fn ms(at: Timestamp) -> i64 {
     at.as_millisecond()
@@ -27,9 +29,23 @@ pub(crate) fn opt_instant(row: &Row, column: usize) -> Option<Timestamp> {
     row.opt_int(column).map(instant)
 }
 
-/// Ids and other words that are kept as their text.
+/// Ids and other words that are kept as their text. No text of PostgreSQL has a NUL: a row with one would be refused, and all that are
+/// written with it.
 pub(crate) fn word(value: impl ToString) -> Value {
-    Value::Text(value.to_string())
+    let text = value.to_string();
+    Value::Text(if text.contains('\0') { text.replace('\0', "\u{FFFD}") } else { text })
+}
+
+/// A word that has a bound, of somebody who need not know it.
+pub(crate) fn short_word(value: &str) -> Value {
+    match value.char_indices().nth(WORD_CHARS_MAX) {
+        None => word(value),
+        Some((end, _)) => word(&value[..end]),
+    }
+}
+
+pub(crate) fn opt_short_word(value: Option<&str>) -> Value {
+    value.map_or(Value::Null, |value| short_word(value))
 }
 
 pub(crate) fn opt_word(value: Option<impl ToString>) -> Value {

@@ -5,7 +5,7 @@ use belfry_core::run::OutputFacts;
 use belfry_core::{RunId, Timestamp};
 use belfry_sql::{Row, Statement, Step, Value, Written, sql};
 
-use crate::columns::{instant, ms, word};
+use crate::columns::{bits, instant, ms, word};
 use crate::dialect::{IfThere, if_there, insert, pieces};
 use crate::{Store, StoreError};
 
@@ -102,7 +102,7 @@ impl Store {
         for chunk in chunks {
             let (packed, content) = pack(&chunk.bytes);
             args.extend([word(chunk.run), chunk.attempt.into(), chunk.seq.into(), stream_number(chunk.stream).into()]);
-            args.extend([Value::from(chunk.offset), ms(chunk.at).into(), chunk.dropped_bytes.into()]);
+            args.extend([bits(chunk.offset), ms(chunk.at).into(), bits(chunk.dropped_bytes)]);
             args.extend([Value::from(packed), Value::from(chunk.bytes.len() as u64), Value::Blob(content)]);
         }
         Statement { sql: text.into(), args }.anything()

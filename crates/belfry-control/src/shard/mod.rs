@@ -75,7 +75,7 @@ pub enum ShardMessage {
     /// All of it, set by hand, if it is at this version.
     SetState(JobId, Values, Option<Version>, oneshot::Sender<Result<SavedView, ControlError>>),
     NodeArrived(Arc<NodeReport>),
-    NodeLost(NodeId, Incarnation),
+    NodesLost(Arc<HashSet<(NodeId, Incarnation)>>),
     /// Something about the nodes changed that may let a waiting run go.
     NodesChanged,
     /// The node wants to hear its own jobs of this shard as a whole list, with this token.
@@ -339,12 +339,12 @@ impl Shard {
             }
             ShardMessage::SetState(job, values, expected, reply) => self.set_state(job, values, expected, reply),
             // Both are looked at when the jobs are here.
-            ShardMessage::NodeArrived(_) | ShardMessage::NodeLost(..) if !self.loaded => {}
+            ShardMessage::NodeArrived(_) | ShardMessage::NodesLost(..) if !self.loaded => {}
             ShardMessage::NodeArrived(report) => {
                 self.local.arrived(report.node);
                 self.node_arrived(&report);
             }
-            ShardMessage::NodeLost(node, incarnation) => self.node_lost(node, incarnation),
+            ShardMessage::NodesLost(nodes) => self.nodes_lost(&nodes),
             ShardMessage::AsksJobs(node, token) => self.local.asked(node, token),
             ShardMessage::NodesChanged => {
                 self.local.changed();

@@ -1,5 +1,7 @@
 //! What agents say about runs, and what the coming and going of nodes means for them.
 
+use std::collections::HashSet;
+
 use belfry_core::run::{Ended, Event, RunState};
 use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
 use belfry_proto::session::{self, RunKey, Stored};
@@ -166,9 +168,9 @@ impl Shard {
         });
     }
 
-    pub(super) fn node_lost(&mut self, node: NodeId, incarnation: Incarnation) {
+    pub(super) fn nodes_lost(&mut self, nodes: &HashSet<(NodeId, Incarnation)>) {
         let bound_there = |open: &super::Open| {
-            open.record.bound.as_ref().is_some_and(|bound| bound.node == node && bound.incarnation == incarnation)
+            open.record.bound.as_ref().is_some_and(|bound| nodes.contains(&(bound.node, bound.incarnation)))
                 && matches!(open.stage, Stage::Dispatched { .. } | Stage::Running)
         };
         let runs: Vec<RunId> = self.open.iter().filter(|(_, open)| bound_there(open)).map(|(id, _)| *id).collect();

@@ -1,17 +1,19 @@
 //! A server whose store goes away and comes back.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use belfry_control::{Control, ControlConfig, ControlError};
-use belfry_coord::Memory;
-use belfry_core::RunId;
+use belfry_coord::{Heartbeat, Life, Memory, keys};
 use belfry_core::run::RunState;
+use belfry_core::{NodeId, RunId};
 use belfry_proto::session::{self, RunKey, to_agent};
-use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Sqlite, Statement, Step, Written};
+use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Sqlite, Statement, Step, Value, Written};
 use belfry_store::Store;
 use belfry_testkit::until;
+use tokio::sync::watch;
 
 use crate::support::{Cluster, Session, every_second, manual, sqlite};
 
@@ -19,10 +21,15 @@ use crate::support::{Cluster, Session, every_second, manual, sqlite};
 pub struct Moody {
     sqlite: Sqlite,
     is_away: AtomicBool,
+    /// Says nothing, neither yes nor no.
+    hangs: watch::Sender<bool>,
+    /// A transaction with this word in it is refused for good.
+    refuses: Mutex<Option<String>>,
 }
 
 impl Moody {
-    fn answers(&self) -> Result<(), SqlError> {
+    async fn answers(&self) -> Result<(), SqlError> {
+        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
         if self.is_away.load(Ordering::SeqCst) { Err(SqlError::Away("it was told to be".into())) } else { Ok(()) }
     }
 
@@ -38,24 +45,33 @@ impl Database for Moody {
     }
 
     async fn read(&self, statement: Statement) -> Result<Vec<Row>, SqlError> {
-        self.answers()?;
+        self.answers().await?;
         self.sqlite.read(statement).await
     }
 
     async fn write(&self, steps: Vec<Step>) -> Result<Written, SqlError> {
-        self.answers()?;
+        self.answers().await?;
+        let refused = self.refuses.lock().unwrap().clone().map(Value::Text);
+        if refused.is_some_and(|word| steps.iter().any(|step| step.statement.args.contains(&word))) {
+            return Err(SqlError::Broken("it was told to refuse this".into()));
+        }
         self.sqlite.write(steps).await
     }
 
     async fn migrate(&self, scope: &'static str, migrations: &'static [Migration]) -> Result<(), SqlError> {
-        self.answers()?;
+        self.answers().await?;
         self.sqlite.migrate(scope, migrations).await
     }
 }
 
 pub async fn cluster(config: ControlConfig) -> (Cluster, Arc<Moody>) {
     let cluster = Cluster::new().await;
-    let database = Arc::new(Moody { sqlite: sqlite(&cluster.folder, "moody.db"), is_away: AtomicBool::new(false) });
+    let database = Arc::new(Moody {
+        sqlite: sqlite(&cluster.folder, "moody.db"),
+        is_away: AtomicBool::new(false),
+        hangs: watch::Sender::new(false),
+        refuses: Mutex::default(),
+    });
     let store = Store::open(database.clone()).await.unwrap();
     (Cluster { store, config, ..cluster }, database)
 }
@@ -164,5 +180,58 @@ async fn no_more_runs_are_open_than_the_coordinator_has_room_for() {
         (!open.is_empty()).then_some(())
     })
     .await;
+    control.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_the_store_refuses_for_good_keeps_no_other_out_of_history() {
+    let (cluster, database) = cluster(ControlConfig::default()).await;
+    let (refused, taken) = (cluster.job(1).await, cluster.job(2).await);
+    let control = cluster.server("a").await;
+    let mut agent = Session::open(&control, 1).await;
+    // By its name: the ids of jobs and nodes look alike here.
+    *database.refuses.lock().unwrap() = Some("j1".to_owned());
+    let mut runs = Vec::new();
+    for job in [refused, taken] {
+        runs.push(control.run_now(manual(job)).await.unwrap().id);
+        let key = agent.order_of(|key| key.run == runs.last().unwrap().to_string()).await.key.unwrap();
+        agent.start(&key).await;
+        agent.end(&key, "succeeded", 0).await;
+    }
+    assert_eq!(cluster.stored(runs[1], |run| run.state.is_ended()).await.state, RunState::Succeeded);
+    assert!(cluster.store.run(runs[0]).await.unwrap().is_none());
+    assert!(matches!(control.cluster().store, belfry_control::Health::Ok), "{:?}", control.cluster().store);
+    *database.refuses.lock().unwrap() = None;
+    // It was kept, and is offered again.
+    assert_eq!(cluster.stored(runs[0], |run| run.state.is_ended()).await.state, RunState::Succeeded);
+    control.stop().await;
+}
+
+/// Two nodes fall silent one after the other while the store neither takes nor refuses anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_held_dead_in_time_while_the_store_says_nothing() {
+    const BEAT: Duration = Duration::from_millis(250);
+    let config = ControlConfig { ttl: Duration::from_secs(2), ..ControlConfig::default() };
+    let (cluster, database) = cluster(config).await;
+    let control = cluster.server("a").await;
+    let (_one, two) = (Session::open(&control, 1).await, Session::open(&control, 2).await);
+    database.hangs.send_replace(true);
+    let is_lost = async |node: u128| {
+        let entry = cluster.coordinator.get(&keys::node(NodeId::from_u128(node))).await.unwrap()?;
+        (Heartbeat::decode(&entry).ok()?.life == Life::Lost).then_some(())
+    };
+    let beats = async {
+        for sequence in 1.. {
+            two.say(session::Heartbeat { sequence }).await;
+            tokio::time::sleep(BEAT).await;
+        }
+    };
+    tokio::select! {
+        () = until("the first node is held dead", async || is_lost(1).await) => {}
+        () = beats => {}
+    }
+    assert_eq!(is_lost(2).await, None);
+    until("the second node is held dead", async || is_lost(2).await).await;
+    database.hangs.send_replace(false);
     control.stop().await;
 }

@@ -23,6 +23,13 @@ pub async fn output_is_kept_byte_for_byte(store: Store) {
     assert!(store.read_output(run(), 2, 0, 9).await.unwrap().is_empty());
 }
 
+pub async fn offsets_may_be_whatever_somebody_says(store: Store) {
+    let odd = OutputChunk { offset: u64::MAX, dropped_bytes: 1 << 63, ..chunk(0, b"hi".to_vec()) };
+    store.append_output(std::slice::from_ref(&odd)).await.unwrap();
+    assert_eq!(store.read_output(run(), 1, 0, 9).await.unwrap(), [odd]);
+    assert!(store.read_output(run(), 1, u64::MAX, 9).await.unwrap().is_empty());
+}
+
 pub async fn a_chunk_sent_twice_is_kept_once(store: Store) {
     let chunks: Vec<OutputChunk> = (0..100).map(|seq| chunk(seq, vec![seq as u8; 10])).collect();
     store.append_output(&chunks[..60]).await.unwrap();

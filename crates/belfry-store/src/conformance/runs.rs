@@ -48,6 +48,26 @@ pub async fn a_run_comes_back_as_it_was_recorded(store: Store) {
     assert_eq!(store.run(RunId::from_u128(1)).await.unwrap(), None);
 }
 
+/// Whoever sent it: what a database would refuse keeps it, and all that is recorded with it, out of history.
+pub async fn what_a_database_would_refuse_is_recorded_all_the_same(store: Store) {
+    let mut odd = run(job_id(1), 1, RunState::Failed);
+    odd.trigger = Trigger::Manual { by: "x".repeat(300), key: "a\0b".into() };
+    odd.node_name = Some("\u{1F514}".repeat(300));
+    odd.job_name = "j".repeat(129);
+    odd.reason = Some("said \0".into());
+    odd.script = Some("s\0".into());
+    odd.revision = u64::MAX;
+    let plain = run(job_id(2), 1, RunState::Succeeded);
+    store.record_runs(&[odd.clone(), plain.clone()]).await.unwrap();
+    let kept = store.run(odd.id).await.unwrap().unwrap();
+    assert_eq!(kept.trigger, Trigger::Manual { by: "x".repeat(128), key: "a\u{FFFD}b".into() });
+    assert_eq!(kept.node_name, Some("\u{1F514}".repeat(128)));
+    assert_eq!((kept.job_name.len(), kept.reason.as_deref()), (128, Some("said \u{FFFD}")));
+    assert_eq!((kept.script.as_deref(), kept.revision), (Some("s\u{FFFD}"), u64::MAX));
+    assert_eq!(store.run_by_key(odd.job, "a\0b").await.unwrap().map(|run| run.id), Some(odd.id));
+    assert_eq!(store.run(plain.id).await.unwrap(), Some(plain));
+}
+
 pub async fn a_record_never_goes_back(store: Store) {
     let forward = [
         RunState::Claimed,

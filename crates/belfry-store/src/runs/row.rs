@@ -7,7 +7,9 @@ use belfry_core::{Fence, Incarnation};
 use belfry_sql::{Row, Value};
 
 use crate::StoreError;
-use crate::columns::{bits, instant, json, ms, opt_instant, opt_ms, opt_parsed, opt_word, parsed, word};
+use crate::columns::{
+    bits, instant, json, ms, opt_instant, opt_ms, opt_parsed, opt_short_word, opt_word, parsed, short_word, word,
+};
 
 pub(super) const COLUMN_NAMES: &[&str] = &[
     "id",
@@ -96,19 +98,19 @@ pub(super) fn run_row(run: &Run) -> [Value; 36] {
     [
         word(run.id),
         word(run.job),
-        word(&run.namespace),
-        word(&run.job_name),
-        run.revision.into(),
+        short_word(&run.namespace),
+        short_word(&run.job_name),
+        bits(run.revision),
         ms(run.planned).into(),
         word(run.trigger.as_str()),
-        opt_word(by),
+        opt_short_word(by.map(String::as_str)),
         opt_word(key),
         opt_word(of),
         word(run.state),
         opt_word(run.reason.as_ref()),
         run.attempt.into(),
         opt_word(run.node),
-        opt_word(run.node_name.as_ref()),
+        opt_short_word(run.node_name.as_deref()),
         run.incarnation.map_or(Value::Null, |incarnation| bits(incarnation.0)),
         bits(run.fence.0),
         ms(run.claimed_at).into(),
