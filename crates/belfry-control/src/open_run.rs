@@ -51,6 +51,9 @@ pub struct OpenRecord {
     pub lost: Vec<Attempt>,
 }
 
+/// More than the facts take that nobody from outside has written.
+const PLAIN_BYTES_MAX: usize = 4 << 10;
+
 /// Where an attempt may start, and nowhere else.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
@@ -145,6 +148,14 @@ fn is_default(manual: &ManualFacts) -> bool {
 }
 
 impl OpenRecord {
+    /// What it takes as a value: exactly where it has texts that may be long, which few have.
+    pub fn bytes_at_most(&self) -> usize {
+        let is_plain =
+            is_default(&self.manual) && self.decision.is_none() && self.next.is_none() && self.lost.is_empty();
+        let is_scheduled = self.trigger == Trigger::Schedule;
+        if is_plain && is_scheduled { PLAIN_BYTES_MAX } else { self.encode().len() + PLAIN_BYTES_MAX }
+    }
+
     pub fn encode(&self) -> Bytes {
         serde_json::to_vec(self).expect("a record of plain values is JSON").into()
     }

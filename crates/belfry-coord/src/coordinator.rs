@@ -99,6 +99,11 @@ impl Write {
             Write::Put(key, _) | Write::Delete(key) => key,
         }
     }
+
+    /// What it counts towards the bytes of its commit.
+    pub fn bytes(&self) -> usize {
+        self.key().len() + if let Write::Put(_, value) = self { value.len() } else { 0 }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,8 +183,7 @@ pub(crate) fn check_commit(guards: &[Guard], writes: &[Write]) -> Result<(), Coo
         if !written.insert(write.key()) {
             return Err(CoordError::WrittenTwice(write.key().to_owned()));
         }
-        bytes += write.key().len();
-        bytes += if let Write::Put(_, value) = write { value.len() } else { 0 };
+        bytes += write.bytes();
     }
     if bytes > COMMIT_BYTES_MAX {
         return too_many("bytes", bytes, COMMIT_BYTES_MAX);

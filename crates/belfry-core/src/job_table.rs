@@ -320,6 +320,21 @@ impl JobTable {
         self.run_ended(id, from);
     }
 
+    /// When a job that fires after its last run's end is due for that.
+    pub fn due_after_end(&self, id: JobId) -> Option<Timestamp> {
+        self.get(id)?.after_due
+    }
+
+    /// It was changed in what its end has nothing to do with: it is due as it was.
+    pub fn due_after_end_as_before(&mut self, id: JobId, due: Option<Timestamp>) {
+        let Some(index) = self.by_id.get(&id).copied().filter(|_| due.is_some()) else { return };
+        let Some(slot) = self.slots[index as usize].as_mut() else { return };
+        if slot.schedule.delay_after_end().is_some() {
+            slot.is_due(due);
+            self.order(index);
+        }
+    }
+
     /// Nothing of it fires from now on.
     pub fn hold(&mut self, id: JobId) {
         if let Some(slot) = self.by_id.get(&id).and_then(|index| self.slots[*index as usize].as_mut()) {

@@ -22,6 +22,8 @@ use crate::state::ApiState;
 
 const KEY_BYTES_MAX: usize = 256;
 const ENV_MAX: usize = 256;
+/// They go through the coordinator, where a commit has its bound.
+const ENV_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +56,11 @@ pub async fn run_job(
     for (key, value) in &request.env {
         check_env("env", key, value)?;
     }
+    if serde_json::to_string(&request.env).map_or(0, |text| text.len()) > ENV_BYTES_MAX {
+        let message =
+            format!("all variables together have at most {ENV_BYTES_MAX} bytes; put more into a file, or into the job");
+        return Err(ApiError::invalid("env", message));
+    }
     let node = request.node.map(|node| super::nodes::find(&state, &node).map(|node| node.id)).transpose()?;
     let wanted = ManualRun {
         idempotency_key: request.idempotency_key,
@@ -68,8 +75,9 @@ pub async fn run_job(
 }
 
 pub(super) fn check_key(key: Option<&str>) -> Answer<()> {
-    if key.is_some_and(|key| key.is_empty() || key.len() > KEY_BYTES_MAX) {
-        return Err(ApiError::invalid("idempotency_key", format!("a key has 1 to {KEY_BYTES_MAX} bytes")));
+    if key.is_some_and(|key| key.is_empty() || key.len() > KEY_BYTES_MAX || key.contains(char::is_control)) {
+        let message = format!("a key has 1 to {KEY_BYTES_MAX} bytes, and no control characters");
+        return Err(ApiError::invalid("idempotency_key", message));
     }
     Ok(())
 }

@@ -17,6 +17,11 @@ fn job(extra: Value) -> Value {
 /// Method, path, body; then status, code, field.
 type Case = (&'static str, &'static str, Value, u16, &'static str, Option<&'static str>);
 
+/// So many variables of nearly the size that one may have.
+fn env_of(count: usize) -> Value {
+    (0..count).map(|n| (format!("V{n}"), Value::from("x".repeat(30_000)))).collect::<serde_json::Map<_, _>>().into()
+}
+
 #[tokio::test]
 async fn every_refusal_has_its_status_code_and_field() {
     let api = Api::start().await;
@@ -32,6 +37,17 @@ async fn every_refusal_has_its_status_code_and_field() {
             Some("timeout.colour"),
         ),
         ("POST", "/api/v1/jobs", job(json!({"jitter": 5})), 422, "invalid", Some("jitter")),
+        ("GET", "/api/v1/jobs?q=a%00b", Value::Null, 400, "invalid", None),
+        (
+            "POST",
+            "/api/v1/jobs/default/taken/run",
+            json!({"idempotency_key": "a\0"}),
+            422,
+            "invalid",
+            Some("idempotency_key"),
+        ),
+        ("POST", "/api/v1/jobs/default/taken/run", json!({"env": env_of(30)}), 422, "invalid", Some("env")),
+        ("POST", "/api/v1/login", json!({"user": "a\0", "password": "x"}), 401, "wrong_password", None),
         ("POST", "/api/v1/jobs", job(json!({"schedule": "61 * * * *"})), 422, "invalid", Some("schedule[0]")),
         ("POST", "/api/v1/jobs", job(json!({"schedule": ["@daily", "nonsense"]})), 422, "invalid", Some("schedule[1]")),
         ("POST", "/api/v1/jobs", job(json!({"schedule": "0 0 30 2 *"})), 422, "invalid", Some("schedule[0]")),

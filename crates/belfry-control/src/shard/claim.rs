@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 
-use belfry_coord::{Guard, HELD_WRITES_MAX, Held, HeldError, Resolved, Write, keys};
+use belfry_coord::{COMMIT_BYTES_MAX, Guard, HELD_WRITES_MAX, Held, HeldError, Resolved, Write, keys};
 use belfry_core::cursor::Cursor;
 use belfry_core::due::{self, Due};
 use belfry_core::id::Slot;
@@ -29,6 +29,8 @@ const CLAIM_WHEN_WITHIN: SignedDuration = SignedDuration::from_millis(600);
 /// What is not urgent (removing the keys of ended runs) waits this long for company.
 const PATIENCE: SignedDuration = SignedDuration::from_millis(400);
 const WAITING_CLAIMS_MAX: usize = 4 * HELD_WRITES_MAX;
+/// Of a commit, for the seat, the keys and the marks around them.
+const COMMIT_BYTES_SPARE: usize = 64 << 10;
 const RETRY_DELAY: std::time::Duration = std::time::Duration::from_millis(100);
 
 pub(super) fn wake_for(fire: Timestamp) -> Timestamp {
@@ -109,6 +111,9 @@ impl Shard {
         let is_service = self.jobs.get(job).is_some_and(|slot| slot.service.is_some());
         let planned = if is_service { self.service_instant(job, due, now) } else { due };
         let id = RunId::of(job, planned, Slot::Only);
+        if self.open.contains_key(&id) {
+            return; // claimed before its schedule was changed to another one that has this instant too
+        }
         let passed = Cursor { at: planned, job };
         // A schedule that was changed a moment ago may have a fire behind the cursor: it is claimed without moving it back.
         let cursor = (passed > self.cursor).then_some(passed);
@@ -206,7 +211,8 @@ impl Shard {
             return None;
         }
         let (mut guards, mut writes, states) = self.states.next_commit();
-        let count = self.to_commit.len().min(HELD_WRITES_MAX - writes.len());
+        let room = COMMIT_BYTES_MAX - COMMIT_BYTES_SPARE - writes.iter().map(Write::bytes).sum::<usize>();
+        let count = self.that_fit(HELD_WRITES_MAX - writes.len(), room);
         let mut runs: Vec<RunId> = self.to_commit.drain(..count).collect();
         // One write a key: it carries what the run has come to.
         runs.sort_unstable();
@@ -255,6 +261,19 @@ impl Shard {
         }))
     }
 
+    /// How many of those that wait go into one commit, first come first: the cursor that it moves passes nothing that is not in it.
+    fn that_fit(&self, most: usize, room: usize) -> usize {
+        let sizes =
+            self.to_commit.iter().take(most).map(|id| self.open.get(id).map_or(0, |open| open.record.bytes_at_most()));
+        let mut bytes = 0;
+        let fit = sizes.take_while(|size| {
+            bytes += size;
+            bytes <= room
+        });
+        // One by itself has room in every commit: see what the API takes.
+        fit.count().max(1).min(self.to_commit.len()).min(most)
+    }
+
     pub(super) fn settle(&mut self, committed: Committed) -> Result<(), Left> {
         let version = match committed.result {
             Ok(version) => version,
@@ -292,6 +311,7 @@ impl Shard {
             self.publish(id);
             self.answer(id);
         }
+        let missed = if first { self.missed_meanwhile(id, now) } else { None };
         let Some(open) = self.open.get_mut(&id) else { return };
         match open.stage {
             // Its end came in while this commit was on its way; the key is removed by the next one.
@@ -301,6 +321,8 @@ impl Shard {
                 if let Some((verdict, reason)) = open.then.take() {
                     open.stage = Stage::Behind { judged: true };
                     self.decide(id, verdict, reason);
+                } else if let Some(reason) = missed {
+                    self.never_ordered(id, reason);
                 } else if open.record.bound.is_some() {
                     self.dispatch(id);
                 } else {
@@ -313,6 +335,32 @@ impl Shard {
             Stage::Behind { .. } | Stage::Homeless(_) | Stage::Dispatched { .. } | Stage::Running => {}
             Stage::Asking { .. } | Stage::Waiting => {}
         }
+    }
+
+    /// A coordinator that was away may have held up the claim of a fire that was not missed when it was judged: then the rule for missed
+    /// ones holds.
+    fn missed_meanwhile(&self, id: RunId, now: Timestamp) -> Option<String> {
+        let open = self.open.get(&id).filter(|open| open.record.trigger == Trigger::Schedule)?;
+        let on_time = |at_ms: i64| at_ms - open.record.planned <= due::ON_TIME_MS;
+        if on_time(now.as_millisecond()) || !on_time(open.record.claimed_at) || !self.context.trusts(now) {
+            return None;
+        }
+        let slot = self.jobs.get(open.run.job).filter(|slot| slot.service.is_none())?;
+        match due::judge(&slot.schedule, &slot.misfire, open.run.planned, now) {
+            Due::Run => None,
+            Due::Skip { reason } => Some(reason),
+        }
+    }
+
+    /// Its node was named by the claim and knows nothing of it.
+    fn never_ordered(&mut self, id: RunId, reason: String) {
+        self.free_place(id);
+        if let Some(open) = self.open.get_mut(&id) {
+            open.record.bound = None;
+            open.run.placement = None;
+            open.stage = Stage::Behind { judged: true };
+        }
+        self.decide(id, Verdict::Skipped, reason);
     }
 
     /// First into the coordinator, then into the store, then the key is removed.

@@ -17,11 +17,18 @@ impl Shard {
                     if self.jobs.get(job.id).is_some_and(|slot| slot.revision >= job.revision) {
                         continue; // seen already
                     }
+                    let due = self.jobs.due_after_end(job.id);
+                    let counts_as_before =
+                        self.jobs.get(job.id).is_some_and(|slot| slot.counts_from() == job.counts_from);
                     if let Err(cause) = self.jobs.upsert(&job, self.counted_from(&job)) {
                         tracing::error!("{cause}");
                         self.jobs.remove(job.id);
                     }
-                    if !self.by_job.contains_key(&job.id) {
+                    let goes =
+                        self.by_job.get(&job.id).is_some_and(|runs| runs.iter().any(|run| self.has_not_ended(*run)));
+                    if counts_as_before {
+                        self.jobs.due_after_end_as_before(job.id, due);
+                    } else if !goes {
                         self.jobs.count_after_from(job.id, None);
                     }
                     self.judge_claimed_again(job.id);

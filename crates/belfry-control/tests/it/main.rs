@@ -1,5 +1,6 @@
 //! Servers on a coordinator in memory, with agents whose every word the test says.
 
+mod claims;
 mod cluster;
 mod placement;
 mod retry;
