@@ -17,6 +17,7 @@ use crate::key::Key;
 use crate::local::{Claim, Copy, Judged, Record, instant};
 use crate::spool::Space;
 
+const REPLACED_BEFORE: &str = "a later run replaced it before it started (overlap is replace)";
 const REPLACED: &str = "a later run replaces it (overlap is replace)";
 
 impl Desk {
@@ -92,8 +93,11 @@ impl Desk {
             match judged {
                 Judged::Start(claim) => self.begin(claim, now),
                 Judged::Wait => {}
-                Judged::Replace(others) => {
-                    for key in others {
+                Judged::Replace { going, waiting } => {
+                    for claim in waiting {
+                        self.never_began(&claim, Outcome::Skipped, REPLACED_BEFORE.to_owned(), now);
+                    }
+                    for key in going {
                         self.end_here(key, REPLACED, now);
                     }
                 }

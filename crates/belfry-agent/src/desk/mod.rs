@@ -15,7 +15,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use belfry_core::room::{Amounts, Host};
@@ -163,6 +163,8 @@ pub(crate) struct Desk {
     past: Past,
     live: HashMap<Key, Live>,
     queues: Queues,
+    /// Those that came while contact was lost.
+    until_trusted: BTreeSet<Key>,
     local: Local,
     exclusive: Exclusive,
     /// Held dead: this incarnation is told to the servers when nothing exclusive of the former one is left.
@@ -237,6 +239,7 @@ impl Desk {
             past: Past::default(),
             live: HashMap::new(),
             queues: Queues::default(),
+            until_trusted: BTreeSet::new(),
             local,
             exclusive: Exclusive::default(),
             hello_is_due: false,

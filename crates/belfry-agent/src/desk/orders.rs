@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::past::{Known, Refusal};
 use super::promises::Verdict;
 use super::queue::{Kind, Queue};
-use super::{Act, Desk, KillOrder, Live, LiveState, SessionId};
+use super::{Act, Desk, KillOrder, Live, LiveState, Order, SessionId};
 use crate::clock::Moment;
 use crate::key::Key;
 use crate::spool::Space;
@@ -58,6 +58,9 @@ impl Desk {
                 let kind = if dispatch.service { Kind::Service } else { Kind::Ordered };
                 let (name, planned_ms) = (full_name(&dispatch), dispatch.planned_ms);
                 let order = self.queues.of(kind).add(key, dispatch, at);
+                if self.beats.trust().was_given() && !self.is_trusted(now) {
+                    self.wait_for_trust(key, kind, &order, now);
+                }
                 self.promises.taken(key, order.needs);
                 let state = LiveState::Waiting(Box::new(order));
                 let (session_of, incarnation) = (Some(session), self.incarnation);
@@ -69,6 +72,27 @@ impl Desk {
                     Some(reason) => self.never_start(key, Outcome::Skipped, reason, now),
                     None => job.into_iter().for_each(|job| self.local.went(job, key)),
                 }
+            }
+        }
+    }
+
+    /// Whoever sends an order has contact: what was lost is about to be back, so it waits for the next heartbeat that is acknowledged. (What
+    /// was here before contact was lost is not started any more: nobody can tell when it would be.)
+    fn wait_for_trust(&mut self, key: Key, kind: Kind, order: &Order, now: Moment) {
+        if self.until_trusted.is_empty() {
+            self.beats.hurry(now.boot);
+        }
+        self.queues.of(kind).hold(order);
+        self.until_trusted.insert(key);
+    }
+
+    pub(super) fn trusted_again(&mut self, now: Moment) {
+        if !self.is_trusted(now) {
+            return;
+        }
+        for key in std::mem::take(&mut self.until_trusted) {
+            if let Some(Live { state: LiveState::Waiting(order), kind, .. }) = self.live.get(&key) {
+                self.queues.of(*kind).let_go(key, order);
             }
         }
     }
@@ -111,6 +135,9 @@ impl Desk {
             let queue = self.queues.of(live.kind);
             queue.remove(order);
             **order = queue.add(key, dispatch, at);
+            if self.until_trusted.contains(&key) {
+                queue.hold(order);
+            }
             self.promises.taken(key, order.needs);
         }
     }
@@ -190,6 +217,7 @@ impl Desk {
         };
         let local = live.local.as_deref().cloned();
         self.queues.of(live.kind).remove(&order);
+        self.until_trusted.remove(&key);
         self.promises.over(key);
         self.acts.push(Act::Keep(Ended { key: Some(key.to_wire()), ended_at_ms: now.wall_ms, local, ..ended }));
     }
@@ -265,7 +293,7 @@ impl Desk {
     pub(super) fn give_up_overdue(&mut self, now: Moment) {
         while let Some(key) = self.queues.first_to_give_up(now.boot) {
             let Some(Live { state: LiveState::Waiting(order), local, .. }) = self.live.get(&key) else { return };
-            if local.is_some() || self.beats.trust().was_given() {
+            if local.is_some() || (self.beats.trust().was_given() && !self.until_trusted.contains(&key)) {
                 let waited = Span::from(Duration::from_millis(order.dispatch.start_within_ms));
                 let reason = format!("{} on {} for {waited}", self.why_waiting(order.needs), self.facts.name);
                 self.never_start(key, Outcome::Skipped, reason, now);

@@ -82,12 +82,7 @@ impl Queue {
         let give_up = due.max(arrived).saturating_add(Duration::from_millis(dispatch.start_within_ms));
         let needs = promises::from_wire(dispatch.needs);
         let order = Order { dispatch, due, needs, give_up, arrival: self.arrivals };
-        let place = (order.due, order.arrival);
-        if needs.is_none() {
-            self.by_due.insert(place, key);
-        } else {
-            self.needy_by_due.insert(place, (key, needs));
-        }
+        self.let_go(key, &order);
         self.by_give_up.insert((order.give_up, order.arrival), key);
         order
     }
@@ -96,6 +91,21 @@ impl Queue {
         self.by_due.remove(&(order.due, order.arrival));
         self.needy_by_due.remove(&(order.due, order.arrival));
         self.by_give_up.remove(&(order.give_up, order.arrival));
+    }
+
+    /// It keeps its place and is not due until it is let go.
+    pub(super) fn hold(&mut self, order: &Order) {
+        self.by_due.remove(&(order.due, order.arrival));
+        self.needy_by_due.remove(&(order.due, order.arrival));
+    }
+
+    pub(super) fn let_go(&mut self, key: Key, order: &Order) {
+        let place = (order.due, order.arrival);
+        if order.needs.is_none() {
+            self.by_due.insert(place, key);
+        } else {
+            self.needy_by_due.insert(place, (key, order.needs));
+        }
     }
 
     /// `may_go`: there is room for such needs, or never will be.

@@ -158,7 +158,8 @@ impl Desk {
 
     fn heartbeat_answered(&mut self, ack: &HeartbeatAck, now: Moment) {
         match self.beats.answered(ack.sequence, ack.accepted, now.boot) {
-            Answer::Renewed | Answer::Unknown => {}
+            Answer::Renewed => self.trusted_again(now),
+            Answer::Unknown => {}
             Answer::Refused => self.become_new_incarnation(now),
         }
     }

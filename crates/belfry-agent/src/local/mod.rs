@@ -93,8 +93,11 @@ pub(crate) struct ToWrite {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Judged {
     Start(Claim),
-    /// It waits until the others have ended, which are to be ended.
-    Replace(Vec<Key>),
+    /// It waits until those that go have ended, which are to be ended; those that waited before it never begin.
+    Replace {
+        going: Vec<Key>,
+        waiting: Vec<Claim>,
+    },
     Wait,
     Never {
         claim: Claim,
@@ -382,9 +385,11 @@ impl Local {
                 Judged::Wait
             }
             Go::Replace => {
-                let others = self.going.get(&claim.job).into_iter().flatten().copied().collect();
-                self.waiting.entry(claim.job).or_default().push_back(claim);
-                Judged::Replace(others)
+                let going = self.going.get(&claim.job).into_iter().flatten().copied().collect();
+                let waiting = self.waiting.entry(claim.job).or_default();
+                let earlier = waiting.drain(..).collect();
+                waiting.push_back(claim);
+                Judged::Replace { going, waiting: earlier }
             }
         }
     }

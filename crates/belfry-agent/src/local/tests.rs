@@ -245,3 +245,26 @@ fn a_job_that_is_disabled_here_fires_nothing_through_syncs_and_restarts_until_it
     let (mut world, _) = World::start(world.kept, T0 + 201 * SECOND);
     assert_eq!(world.tick(T0 + 202 * SECOND), [202 * SECOND], "nor is it after a restart");
 }
+
+#[test]
+fn of_those_that_wait_for_one_that_is_replaced_only_the_newest_begins() {
+    let (mut world, _) = World::start(Kept::default(), T0 + 10 * SECOND);
+    let document = json!({
+        "name": "j1", "schedule": "* * * * *", "run_on": "each", "overlap": "replace", "action": {"shell": {"command": "true"}},
+    });
+    world.put(Copy { stored: stored(1, 1, &document), ..copy(1, "* * * * *", 1) }, T0 + 10 * SECOND);
+    assert_eq!(world.tick(T0 + 60_000), [60_000]);
+    let mut replaced = Vec::new();
+    for minute in [2, 3, 4] {
+        let now = T0 + minute * 60_000;
+        let records = world.local.claim_due(at(now));
+        world.write(records, now);
+        while let Some(judged) = world.local.judge_next(at(now)) {
+            let Judged::Replace { going, waiting } = judged else { panic!("a run goes on: {judged:?}") };
+            assert_eq!(going.len(), 1);
+            replaced.extend(waiting.into_iter().map(|claim| claim.planned_ms - T0));
+        }
+    }
+    assert_eq!(replaced, [120_000, 180_000]);
+    assert_eq!(world.end(1, 60_000, T0 + 250_000).map(|claim| claim.planned_ms - T0), Some(240_000));
+}

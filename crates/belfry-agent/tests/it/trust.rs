@@ -44,6 +44,25 @@ async fn nothing_is_started_after_contact_was_lost() {
     assert_eq!(server.until_ended(3).await.outcome, "succeeded", "contact is back");
 }
 
+/// Servers that reach the coordinator again send what is due before the next heartbeat of each node is acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_while_contact_was_lost_waits_until_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    server.dispatch(shell(4, "true")).await;
+    assert_eq!(server.until_ended(4).await.outcome, "succeeded");
+    server.acknowledges = None;
+    // Its end says that contact is lost.
+    server.dispatch(Dispatch { start_in_ms: 2500, ..shell(1, "echo never") }).await;
+    assert_eq!(server.until_ended(1).await.reason, "lost contact with the servers before its start");
+    server.dispatch(shell(2, "echo well")).await;
+    server.dispatch(Dispatch { start_within_ms: 100, ..shell(3, "echo never") }).await;
+    let ended = server.until_ended(3).await;
+    assert_eq!((ended.reason.as_str(), ended.abandoned), ("lost contact with the servers before its start", true));
+    server.acknowledges = Some(true);
+    assert_eq!(stdout(&server.result(2).await.0), "well\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_before_the_first_acknowledgement_waits_for_it() {
     let folder = tempfile::tempdir().unwrap();
