@@ -30,6 +30,8 @@ use crate::shard::{NodeReport, ShardMessage};
 
 /// Orders that may wait for a slow agent; the ones beyond it are sent again by the shards.
 pub const ORDERS_WAITING_MAX: usize = 32_768;
+/// What the store has room for.
+const NAME_CHARS_MAX: usize = 128;
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Results of runs that this server does not own and that wait for the store.
 pub const LATE_RESULTS_MAX: usize = 1_000;
@@ -287,6 +289,13 @@ async fn admit(context: &Context, hello: Hello, door: Door) -> Result<Visitor, S
     if door == Door::Network {
         joins::check(context, report.node, &hello.credential).await?;
     }
+    let is_name =
+        |name: &str| !name.is_empty() && name.chars().count() <= NAME_CHARS_MAX && !name.contains(char::is_control);
+    if !is_name(&hello.name) || hello.version.chars().count() > NAME_CHARS_MAX {
+        return Err(SessionRefused::BadHello(format!(
+            "the name of a node has 1 to {NAME_CHARS_MAX} characters, and no control characters; start the agent with another `--name`"
+        )));
+    }
     Ok(Visitor { hello, report, door })
 }
 
@@ -468,7 +477,15 @@ impl Conversation<'_> {
 
     fn output(&self, chunk: session::OutputChunk) {
         let Some((run, attempt)) = parse(chunk.key) else { return };
-        let started = self.context.open.get(run).and_then(|open| open.started_at).unwrap_or_else(|| self.context.now());
+        let open = self.context.open.get(run);
+        if open
+            .as_ref()
+            .is_some_and(|open| open.attempt == attempt && open.node.is_some_and(|at| at != self.report.node))
+        {
+            warn!(%run, node = %self.report.name, "the node sends output of what another node runs; it is ignored");
+            return;
+        }
+        let started = open.and_then(|open| open.started_at).unwrap_or_else(|| self.context.now());
         let chunk_kept = OutputChunk {
             run,
             attempt,

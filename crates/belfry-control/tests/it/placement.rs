@@ -9,7 +9,7 @@ use belfry_core::place::By;
 use belfry_core::run::{Run, RunState};
 use belfry_core::units::Span;
 use belfry_core::{JobId, NodeId};
-use belfry_proto::session;
+use belfry_proto::session::{self, RunKey};
 use belfry_store::{Actor, NodeChange};
 
 use crate::support::{Cluster, ENDLESS_TTL, Session, manual, shards, until};
@@ -51,6 +51,7 @@ async fn a_node_has_no_say_in_what_another_one_has() {
     until(|| server.open_run(run).is_some_and(|run| run.state == RunState::Dispatched)).await;
 
     one.refuse(&key).await;
+    one.say(printed(&key, b"forged")).await;
     one.end(&key, "succeeded", 0).await;
     one.start(&key).await;
     // Answered by the shard, and so after it has heard the rest.
@@ -58,10 +59,18 @@ async fn a_node_has_no_say_in_what_another_one_has() {
     let going = server.open_run(run).expect("it is open");
     assert_eq!((going.state, going.node), (RunState::Dispatched, Some(two.node)));
     two.start(&key).await;
+    two.say(printed(&key, b"true")).await;
     two.end(&key, "failed", 7).await;
     let ended = cluster.stored(run, |run| run.state.is_ended()).await;
     assert_eq!((ended.state, ended.exit_code, ended.node), (RunState::Failed, Some(7), Some(two.node)));
+    let kept = cluster.store.read_output(run, 1, 0, usize::MAX).await.unwrap();
+    assert_eq!(kept.iter().map(|chunk| &chunk.bytes[..]).collect::<Vec<_>>(), [b"true"]);
     server.stop().await;
+}
+
+/// The first that an attempt printed.
+fn printed(key: &RunKey, text: &'static [u8]) -> session::OutputChunk {
+    session::OutputChunk { key: Some(key.clone()), stream: 1, bytes: text.into(), ..Default::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
