@@ -548,7 +548,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Runs the job of a run again, as the job is now. */
+        /** Runs the job of a run again, as the job is now; a job of each node on the node of that run. */
         post: operations["rerun"];
         delete?: never;
         options?: never;

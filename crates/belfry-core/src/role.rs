@@ -56,6 +56,14 @@ impl Grants {
         self.0.get(EVERYWHERE).is_some_and(|held| *held >= needed)
     }
 
+    /// Whether all of `others` is held too.
+    pub fn include(&self, others: &Grants) -> bool {
+        others.0.iter().all(|(namespace, role)| match namespace.as_str() {
+            EVERYWHERE => self.allow_everywhere(*role),
+            namespace => self.allow(namespace, *role),
+        })
+    }
+
     /// Holds a role somewhere, so that lists are answered (with only what may be seen).
     pub fn allow_somewhere(&self, needed: Role) -> bool {
         self.0.values().any(|held| *held >= needed)
@@ -75,5 +83,19 @@ mod tests {
         assert!(!grants.allow("bank", Role::Operator));
         assert!(!grants.allow_everywhere(Role::Operator));
         assert!(!Grants::default().allow_somewhere(Role::Viewer));
+    }
+
+    #[test]
+    fn grants_include_what_is_narrower_and_nothing_else() {
+        let grants =
+            |grants: &[(&str, Role)]| Grants(grants.iter().map(|(name, role)| ((*name).to_owned(), *role)).collect());
+        let own = grants(&[(EVERYWHERE, Role::Viewer), ("shop", Role::Editor)]);
+        for narrower in [&[(EVERYWHERE, Role::Viewer)][..], &[("shop", Role::Operator)], &[("bank", Role::Viewer)], &[]]
+        {
+            assert!(own.include(&grants(narrower)), "{narrower:?}");
+        }
+        for wider in [(EVERYWHERE, Role::Operator), ("shop", Role::Admin), ("bank", Role::Operator)] {
+            assert!(!own.include(&grants(&[wider])), "{wider:?}");
+        }
     }
 }

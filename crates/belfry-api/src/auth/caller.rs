@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use belfry_core::Timestamp;
 use belfry_core::role::{EVERYWHERE, Grants, Role};
 use belfry_store::{Actor, TokenOwner};
 
@@ -17,6 +18,8 @@ pub struct Caller {
     pub name: String,
     pub grants: Grants,
     pub credential: Credential,
+    /// When the token that the request came with ends.
+    pub token_ends: Option<Timestamp>,
     pub address: Option<IpAddr>,
 }
 
@@ -30,8 +33,12 @@ pub enum Credential {
 }
 
 impl Caller {
+    pub fn new(name: String, grants: Grants, credential: Credential, address: Option<IpAddr>) -> Self {
+        Self { name, grants, credential, token_ends: None, address }
+    }
+
     pub fn without_credential(address: Option<IpAddr>) -> Self {
-        Self { name: String::new(), grants: Grants::default(), credential: Credential::None, address }
+        Self::new(String::new(), Grants::default(), Credential::None, address)
     }
 
     /// Whose tokens are the caller's own.

@@ -46,6 +46,10 @@ impl Gate {
     async fn permit(&self, method: &Method, path: &str, mut request: Request) -> Result<Request, Response> {
         let Some(access) = access_of(method, path) else { return Err(refuse_method(path)) };
         let refused = |error: ApiError| error.into_response();
+        // No name and no text that is looked for has it, and databases refuse it.
+        if request.uri().path_and_query().is_some_and(|all| all.as_str().contains("%00")) {
+            return Err(refused(ApiError::bad_request("invalid", "", "no name or text here has the character U+0000")));
+        }
         let address = address_of(&request);
         let caller = match access {
             Access::Open => Caller::without_credential(address),
@@ -106,7 +110,7 @@ pub(super) async fn find_caller(
             "a change with a session cookie needs the header `X-Belfry: 1`, or an Origin that is this host",
         ));
     }
-    Ok(Caller { name, grants, credential: Credential::Session(secret.to_owned()), address })
+    Ok(Caller::new(name, grants, Credential::Session(secret.to_owned()), address))
 }
 
 async fn caller_of_token(state: &ApiState, secret: &str, address: Option<IpAddr>, now: Timestamp) -> Answer<Caller> {
@@ -118,7 +122,11 @@ async fn caller_of_token(state: &ApiState, secret: &str, address: Option<IpAddr>
         Err(away) if away.is_transient() => {
             let (owner, grants) = state.contact.caller_of_token(&hash, now).ok_or(away)?;
             let name = owner.name().to_owned();
-            return Ok(Caller { name, grants, credential: Credential::Token(owner), address });
+            // Nothing that lasts is made with it now.
+            return Ok(Caller {
+                token_ends: Some(now),
+                ..Caller::new(name, grants, Credential::Token(owner), address)
+            });
         }
         Err(cause) => return Err(cause.into()),
     };
@@ -133,7 +141,9 @@ async fn caller_of_token(state: &ApiState, secret: &str, address: Option<IpAddr>
     if let Err(error) = store.token_used(&token, now).await {
         tracing::warn!(token = token.id, %error, "the use of a token could not be noted");
     }
-    Ok(Caller { name: token.owner.name().to_owned(), grants, credential: Credential::Token(token.owner), address })
+    let name = token.owner.name().to_owned();
+    let caller = Caller::new(name, grants, Credential::Token(token.owner), address);
+    Ok(Caller { token_ends: token.expires_at, ..caller })
 }
 
 /// No row: another method of a path that we know, or a route that nobody may use until it has a row.

@@ -1,10 +1,11 @@
 //! Slows down guessing: after a few wrong passwords for a user from an address, and after many from one address, it has to wait.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
 use belfry_core::Timestamp;
+use belfry_core::job::NAME_BYTES_MAX;
 
 const FREE_TRIES_PER_USER: u32 = 5;
 const FREE_TRIES_PER_ADDRESS: u32 = 50;
@@ -40,9 +41,10 @@ impl LoginThrottle {
     /// The seconds to wait before another try is looked at, or nothing. A try that may go on is counted as failed until
     /// [`LoginThrottle::succeeded`] says otherwise: tries made at the same time are counted too.
     pub fn try_again_in(&self, user: &str, address: Option<IpAddr>, now: Timestamp) -> Option<u64> {
+        let (user, address) = (remembered(user), address.map(whose));
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let keys: [(Key, u32); 2] =
-            [((Some(user.to_owned()), address), FREE_TRIES_PER_USER), ((None, address), FREE_TRIES_PER_ADDRESS)];
+            [((Some(user), address), FREE_TRIES_PER_USER), ((None, address), FREE_TRIES_PER_ADDRESS)];
         let left_ms = keys.iter().filter_map(|(key, free)| {
             let known = failures.get(key)?;
             Some(known.wait_ms(*free) - (now.as_millisecond() - known.last.as_millisecond()))
@@ -66,12 +68,26 @@ impl LoginThrottle {
     }
 
     pub fn succeeded(&self, user: &str, address: Option<IpAddr>) {
+        let (user, address) = (remembered(user), address.map(whose));
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.remove(&(Some(user.to_owned()), address));
+        failures.remove(&(Some(user), address));
         // The address keeps its count, less this one: signing in as oneself must not make guessing others free.
         if let Some(known) = failures.get_mut(&(None, address)) {
             known.count = known.count.saturating_sub(1);
         }
+    }
+}
+
+/// No user has a longer name: whatever is sent, little is kept of it.
+fn remembered(user: &str) -> String {
+    user.chars().take(NAME_BYTES_MAX).collect()
+}
+
+/// Who has one address of IPv6 has the 2^64 of its network.
+fn whose(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
     }
 }
 
@@ -115,6 +131,32 @@ mod tests {
         }
         assert!(throttle.try_again_in("another", HERE, at(1)).is_some());
         assert_eq!(throttle.try_again_in("another", None, at(1)), None);
+    }
+
+    #[test]
+    fn the_addresses_of_one_network_are_one_address() {
+        let throttle = LoginThrottle::default();
+        let try_from = |address: String, ms| throttle.try_again_in("ada", Some(address.parse().unwrap()), at(ms));
+        for n in 0..5 {
+            assert_eq!(try_from(format!("2001:db8::{n}"), 0), None, "try {n}");
+        }
+        assert!(try_from("2001:db8::ffff".to_owned(), 1).is_some());
+        assert_eq!(try_from("2001:db8:0:1::1".to_owned(), 1), None, "another network");
+    }
+
+    #[test]
+    fn little_is_kept_of_a_long_name() {
+        let throttle = LoginThrottle::default();
+        throttle.try_again_in(&"a".repeat(1 << 20), HERE, at(0));
+        let kept = throttle
+            .failures
+            .lock()
+            .unwrap()
+            .keys()
+            .filter_map(|(user, _)| user.clone())
+            .map(|user| user.len())
+            .sum::<usize>();
+        assert_eq!(kept, NAME_BYTES_MAX);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use belfry_control::{KillAnswer, ManualRun};
 use belfry_core::attempt::Attempt;
-use belfry_core::job::DEFAULT_NAMESPACE;
+use belfry_core::job::{DEFAULT_NAMESPACE, RunOn};
 use belfry_core::run::{Run, RunState, Trigger};
 use belfry_core::{JobId, NodeId, RunId, Timestamp};
 use belfry_store::{JobRef, Page, RunFilter};
@@ -456,7 +456,7 @@ pub struct RerunRequest {
     force: bool,
 }
 
-/// Runs the job of a run again, as the job is now.
+/// Runs the job of a run again, as the job is now; a job of each node on the node of that run.
 #[utoipa::path(post, path = "/api/v1/runs/{id}/rerun", tag = "runs", request_body = RerunRequest, responses((status = 201, body = RunView)))]
 pub async fn rerun(
     State(state): State<ApiState>,
@@ -466,14 +466,19 @@ pub async fn rerun(
 ) -> Answer<(StatusCode, Json<RunView>)> {
     let of = load(&state, &permit, &id).await?;
     super::job_actions::check_key(request.idempotency_key.as_deref())?;
+    let no_job = || ApiError::not_found("job", format!("{}/{}", of.namespace, of.job_name));
+    let job = state.store.job_by_id(of.job).await?.ok_or_else(no_job)?.document;
+    // It may have gone to another namespace since, and runs with what it may do there.
+    permit.on(&job.namespace, "job", job.full_name())?;
     let wanted = ManualRun {
         idempotency_key: request.idempotency_key,
+        node: of.node.filter(|_| job.run_on == RunOn::Each),
         force: request.force,
         rerun_of: Some(of.id),
         ..ManualRun::new(of.job, &permit.caller.name)
     };
     let run = state.control.run_now(wanted).await?;
-    deeds::record(&state, &permit, "run.rerun", &of.namespace, &of.id.to_string()).await;
+    deeds::record(&state, &permit, "run.rerun", &job.namespace, &of.id.to_string()).await;
     Ok((StatusCode::CREATED, Json(view(&state, run).await?)))
 }
 

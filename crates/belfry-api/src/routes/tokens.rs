@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::session::check_grants;
-use crate::auth::{Permit, common_grants, new_token, random_bits};
+use crate::auth::{Credential, Permit, new_token, random_bits};
 use crate::errors::{Answer, ApiError};
 use crate::input::{JsonBody, PathValues};
 use crate::moment::Moment;
@@ -112,7 +112,7 @@ pub async fn create_token(
         None => own,
         Some(wanted) => {
             let wanted = check_grants(wanted)?;
-            if common_grants(&wanted, &own) != common_grants(&wanted, &wanted) {
+            if !own.include(&wanted) {
                 return Err(ApiError::forbidden("a token can have at most the grants of who makes it").at("grants"));
             }
             wanted
@@ -131,6 +131,13 @@ pub async fn create_token(
     let now = state.now();
     let lives = request.expires_in.map(|span| SignedDuration::try_from(span.get()).unwrap_or(SignedDuration::MAX));
     let expires_at = lives.map(|lives| now.checked_add(lives).unwrap_or(belfry_core::Timestamp::MAX));
+    // Else a token that was lost for an hour would be good for ever.
+    let until = permit.caller.token_ends;
+    if until.is_some_and(|until| expires_at.is_none_or(|expires_at| expires_at > until)) {
+        let message =
+            "a token makes only tokens that expire when it does, or before; sign in with the password for others";
+        return Err(ApiError::forbidden(message).at("expires_in"));
+    }
     let secret = new_token();
     let id = belfry_core::JobId::new(now, random_bits()).to_string();
     let new = NewToken { id, owner, label: request.label, secret: SecretHash::of(&secret), grants, expires_at };
@@ -145,8 +152,12 @@ pub async fn remove_token(
     permit: Permit,
     PathValues(id): PathValues<String>,
 ) -> Answer<StatusCode> {
-    if !seen_by(&state, &permit).await?.iter().any(|token| token.id == id) {
-        return Err(ApiError::not_found("token", id));
+    let seen = seen_by(&state, &permit).await?;
+    let token = seen.iter().find(|token| token.id == id).ok_or_else(|| ApiError::not_found("token", &id))?;
+    if matches!(permit.caller.credential, Credential::Token(_)) && !permit.caller.grants.include(&token.grants) {
+        let message =
+            "a token removes only tokens that may do no more than itself; sign in with the password for others";
+        return Err(ApiError::forbidden(message));
     }
     state.store.remove_token(&id, state.now(), &permit.actor()).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -134,3 +134,31 @@ async fn a_preview_shows_what_a_clock_change_does() {
     assert_eq!(fires["fires"][0]["note"]["kind"], "moved_from_gap");
     assert_eq!(fires["fires"][1]["note"], Value::Null);
 }
+
+/// Who may run it is who may where it is now.
+#[tokio::test]
+async fn a_run_of_a_job_that_went_to_another_namespace_is_run_again_only_by_those_of_that_one() {
+    let api = Api::start().await;
+    let run = api.ended_run("default", "job", 1).await;
+    let moved = json!({"namespace": "other", "name": "job", "schedule": "0 4 1 1 *", "action": {"shell": {"command": "echo other"}}});
+    api.admin("PUT", "/api/v1/jobs/default/job", moved).await.expect(200);
+    let path = format!("/api/v1/runs/{run}/rerun");
+    api.call("operator", "POST", &path, json!({"force": true})).await.expect(404);
+    assert!(
+        api.admin("GET", "/api/v1/runs?job=other/job", Value::Null).await.json()["items"].as_array().unwrap().len() < 2
+    );
+    let again = api.admin("POST", &path, json!({})).await.expect(201).json();
+    assert_eq!(
+        (again["namespace"].as_str(), again["rerun_of"].as_str()),
+        (Some("other"), Some(run.to_string().as_str()))
+    );
+    // Both namespaces have a row of where it went.
+    let audit = async |caller: &str| {
+        let entries = api.call(caller, "GET", "/api/v1/audit?action=job.update", Value::Null).await.expect(200).json();
+        entries["items"][0].clone()
+    };
+    assert_eq!(audit("other").await["detail"]["was"], "default/job");
+    let everywhere = api.admin("GET", "/api/v1/audit?action=job.update", Value::Null).await.expect(200).json();
+    let left = everywhere["items"].as_array().unwrap().iter().find(|entry| entry["namespace"] == "default").cloned();
+    assert_eq!(left.unwrap()["detail"]["became"], "other/job");
+}

@@ -112,6 +112,40 @@ async fn a_token_lives_as_long_and_reaches_as_far_as_its_owner() {
     );
 }
 
+/// What was lost for an hour is not good for ever.
+#[tokio::test]
+async fn a_token_makes_none_that_outlives_it_and_removes_none_that_may_do_more() {
+    let api = Api::start().await;
+    let user =
+        json!({"name": "ada", "password": "correct horse battery", "grants": {"*": "viewer", "default": "editor"}});
+    api.admin("POST", "/api/v1/users", user).await.expect(201);
+    let cookie = cookie_of(&login(&api, "ada", "correct horse battery").await.expect(200));
+    let call = |who: (header::HeaderName, String), method: &str, path: &str, body: Value| {
+        let request = Request::builder().method(method).uri(path).header(who.0, who.1).header("x-belfry", "1");
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        api.send(request.header(header::CONTENT_TYPE, "application/json").body(body).unwrap())
+    };
+    let with_cookie = || (header::COOKIE, cookie.clone());
+    let make = async |who: (header::HeaderName, String), body: Value, status: u16| {
+        call(who, "POST", "/api/v1/tokens", body).await.expect(status).json()
+    };
+    let bearer = |made: &Value| (header::AUTHORIZATION, format!("Bearer {}", made["secret"].as_str().unwrap()));
+    let wide = make(with_cookie(), json!({"label": "wide"}), 201).await;
+    // Narrower than one's own, by one namespace.
+    let short =
+        make(with_cookie(), json!({"label": "short", "expires_in": "1h", "grants": {"*": "viewer"}}), 201).await;
+    for longer in [json!({"label": "x"}), json!({"label": "x", "expires_in": "2h"})] {
+        let refused = make(bearer(&short), longer, 403).await;
+        assert_eq!(refused["error"]["field"], "expires_in");
+    }
+    let shorter = make(bearer(&short), json!({"label": "shorter", "expires_in": "10m"}), 201).await;
+    let path = |made: &Value| format!("/api/v1/tokens/{}", made["id"].as_str().unwrap());
+    call(bearer(&short), "DELETE", &path(&wide), Value::Null).await.expect(403);
+    call(bearer(&short), "DELETE", &path(&shorter), Value::Null).await.expect(204);
+    call(bearer(&wide), "DELETE", &path(&short), Value::Null).await.expect(204);
+    call(with_cookie(), "DELETE", &path(&wide), Value::Null).await.expect(204);
+}
+
 #[tokio::test]
 async fn a_stream_ends_when_its_caller_may_no_longer_see_what_it_tells() {
     let api = Api::start().await;

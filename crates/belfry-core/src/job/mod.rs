@@ -8,7 +8,7 @@ mod validate;
 pub use action::{Action, Exec, Grpc, Handler, Http, HttpExpect, Script, Service, Shell};
 pub use document::*;
 pub use refusal::Refusal;
-pub use validate::{SCRIPT_BYTES_MAX, check_env, check_name, check_script_body};
+pub use validate::{NAME_BYTES_MAX, SCRIPT_BYTES_MAX, check_env, check_name, check_script_body};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

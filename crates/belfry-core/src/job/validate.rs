@@ -11,7 +11,7 @@ use crate::run::RunState;
 use crate::units::{Size, Span};
 use crate::webhook::receiver_of;
 
-const NAME_BYTES_MAX: usize = 128;
+pub const NAME_BYTES_MAX: usize = 128;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 const LABELS_MAX: usize = 32;
 const LABEL_BYTES_MAX: usize = 256;

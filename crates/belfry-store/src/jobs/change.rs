@@ -125,7 +125,16 @@ pub(super) fn plan(changes: &[Change], current: &Current, now: Timestamp, actor:
                     counts_from,
                     ..old.clone()
                 };
-                let detail = json!({"revision": job.revision, "changed": changed_fields(&old.document, document)});
+                let mut detail = json!({"revision": job.revision, "changed": changed_fields(&old.document, document)});
+                let was = old.document.full_name();
+                if was != document.full_name() {
+                    detail["was"] = was.clone().into();
+                }
+                if old.document.namespace != document.namespace {
+                    // Whoever watches the namespace that it leaves sees where it went.
+                    let gone = json!({"revision": job.revision, "became": document.full_name()});
+                    deeds.push(Deed::new("job.update", was).within(&old.document.namespace).detail(gone));
+                }
                 deeds.push(Deed::new("job.update", document.full_name()).within(&document.namespace).detail(detail));
                 updates.push(update(&job, *expected_revision, seq_back));
                 saved.push(job.clone());
