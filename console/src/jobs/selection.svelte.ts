@@ -29,6 +29,7 @@ export class Selection {
 
   all(items: readonly Job[], on: boolean): void {
     this.chosen.clear();
+    this.last = null;
     if (on) for (const job of items) this.chosen.set(job.id, job);
   }
 }
