@@ -26,7 +26,7 @@ export async function readNamespaces(): Promise<Record<string, number>> {
 }
 
 export function readJob(ns: string, name: string, signal: AbortSignal): Promise<Job> {
-  return take(client.GET('/api/v1/jobs/{ns}/{name}', { params: { path: { ns, name } }, signal }));
+  return take(client.GET('/api/v1/jobs/{ns}/{name}', { params: { path: { ns, name }, query: { recent: RESULTS_SHOWN } }, signal }));
 }
 
 export function pauseJob(ns: string, name: string): Promise<unknown> {

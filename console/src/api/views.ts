@@ -3,7 +3,6 @@ import type { Schemas } from './client';
 
 export type Job = Schemas['JobView'];
 export type Usual = Schemas['UsualView'];
-export type LastRun = Schemas['LastRunView'];
 export type Overview = Schemas['OverviewAnswer'];
 export type Attention = Schemas['AttentionView'];
 export type Forecast = Schemas['ForecastAnswer'];

@@ -1,10 +1,11 @@
 // A job as it is after one of its runs changed: what a live event says, put into what a list shows. Pure.
-import type { Job, LastRun } from '../api/views';
+import type { Job } from '../api/views';
 import type { Schemas } from '../api/client';
-import { isOpen } from '../runs/states';
+import { BAD_STATES, isOpen } from '../runs/states';
 
 type Run = Schemas['RunView'];
 
+/** As many as are asked for with each job. */
 const RESULTS_KEPT = 60;
 
 export function withRun(job: Job, run: Run): Job {
@@ -23,51 +24,17 @@ export function withRun(job: Job, run: Run): Job {
   if (run.state === 'running') running.push(run.id);
   const changed: Job = { ...job, recent, running };
   // One that is older than all that is known of may have been counted already.
-  const endedNow = !isOpen(run.state) && (known ? isOpen(known.state) : !forgotten);
-  if (!endedNow) return changed;
-  if (job.runs !== undefined) changed.runs = job.runs + 1;
-  if (job.failed_in_a_row !== undefined) changed.failed_in_a_row = run.state === 'succeeded' ? 0 : job.failed_in_a_row + (isBad(run.state) ? 1 : 0);
-  if (job.last_run !== undefined && (job.last_run === null || job.last_run.id <= run.id)) changed.last_run = lastRun(run);
+  if (isOpen(run.state) || forgotten) return changed;
+  // One that had ended is corrected: it was given up as lost, and its result came late.
+  if (!known || isOpen(known.state)) changed.runs++;
+  // From the newest success on, as the server does; where none is known of, by what this run changes.
+  const success = recent.findIndex(({ state }) => state === 'succeeded');
+  changed.failed_in_a_row = success < 0 ? job.failed_in_a_row + failures([result]) - failures(known ? [known] : []) : failures(recent.slice(0, success));
+  if (!job.last_run || job.last_run.id <= run.id) changed.last_run = run;
   return changed;
 }
 
-function isBad(state: string): boolean {
-  return state === 'failed' || state === 'timed_out' || state === 'lost';
-}
-
-function lastRun(run: Run): LastRun {
-  return {
-    id: run.id,
-    state: run.state,
-    planned: run.planned,
-    started_at: run.started_at ?? null,
-    ended_at: run.ended_at ?? null,
-    duration_ms: run.duration_ms ?? null,
-    node_name: run.node_name ?? null,
-    exit_code: run.exit_code ?? null,
-  };
-}
-
-/** The newest ended run, also where the server does not say it by itself. */
-export function newestEnded(job: Job): { id: string; state: string; at: string | null; took: number | null } | null {
-  if (job.last_run) {
-    const { id, state, ended_at, planned, duration_ms } = job.last_run;
-    return { id, state, at: ended_at ?? planned, took: duration_ms ?? null };
-  }
-  const ended = job.recent.find((run) => !isOpen(run.state));
-  return ended ? { id: ended.id, state: ended.state, at: ended.planned ?? null, took: ended.duration_ms ?? null } : null;
-}
-
-export function runningNow(job: Job): number {
-  return job.running.length;
-}
-
-export function failuresInARow(job: Job): number {
-  if (job.failed_in_a_row !== undefined) return job.failed_in_a_row;
-  let count = 0;
-  for (const run of job.recent) {
-    if (run.state === 'succeeded') break;
-    if (isBad(run.state)) count++;
-  }
-  return count;
+/** Those that were started and did not succeed, which a killed one did not either. */
+function failures(runs: Job['recent']): number {
+  return runs.filter(({ state }) => state === 'killed' || BAD_STATES.includes(state)).length;
 }
