@@ -91,7 +91,9 @@ function two(n: number): string {
 }
 
 /** What a `<input type="datetime-local">` holds, on the viewer's clock. */
-export function toInput(at: number): string {
+export function toInput(instant: string | undefined): string {
+  const at = Date.parse(instant ?? '');
+  if (Number.isNaN(at)) return '';
   const { date, time } = onClock(at);
   return `${date}T${time.slice(0, 5)}`;
 }
