@@ -51,6 +51,12 @@ export class Lines {
     if (this.all.length > LINES_MAX) this.forget();
   }
 
+  /** Where the line with this number is in `all`, if it has come and is still kept. Numbers count from 1, what is forgotten too. */
+  indexOf(number: number): number | undefined {
+    const index = number - 1 - this.forgotten;
+    return index in this.all ? index : undefined;
+  }
+
   private put(stream: Stream, text: string, chunk: Chunk): void {
     let from = 0;
     while (from < text.length) {

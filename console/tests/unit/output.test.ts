@@ -65,6 +65,17 @@ describe('lines', () => {
   });
 });
 
+describe('the number of a line', () => {
+  it('leads to it, also when lines before it are no longer kept', () => {
+    const made = lines(chunk('a\n'.repeat(10)), chunk('b\n'.repeat(299_991)));
+    expect([made.forgotten, made.indexOf(60_001), made.indexOf(300_001)]).toEqual([60_000, 0, 240_000]);
+  });
+  it('leads nowhere before the line has come and after it is no longer kept', () => {
+    const made = lines(chunk('a\n'.repeat(300_001)));
+    expect([5, 60_000, 300_002, 0, NaN].map((number) => made.indexOf(number))).toEqual(Array(5).fill(undefined));
+  });
+});
+
 describe('rows', () => {
   const made = lines(chunk(`${'x'.repeat(25)}\n\n${'字'.repeat(6)}\nend\n`));
   it('are one a line without wrapping', () => {
