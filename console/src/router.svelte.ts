@@ -4,6 +4,8 @@ import { findRoute } from './routes';
 
 class Router {
   place: Place = $state.raw(parsePlace(location.hash));
+  /** The path of the page that is mounted: behind the place while a page is loaded. */
+  mounted = $state('');
   found = $derived(findRoute(this.place.path));
   /** Asked before another page is shown; false stays. A page with unsaved changes sets it. */
   mayLeave: ((to: string) => boolean) | null = null;
