@@ -3,9 +3,14 @@ import type { Run } from '../api/runs';
 import type { Job } from '../api/views';
 import { isOpen } from '../runs/states';
 
+/** What always runs is not started. */
+export function isStarted(job: Job): boolean {
+  return !('service' in job.document.action);
+}
+
+/** What runs on each node is started only where somebody says so; again, where it ran. */
 export function startsAtOnce(job: Job): boolean {
-  // What always runs is not started; what runs on each node only where somebody says so.
-  return !('service' in job.document.action) && job.document.run_on !== 'each';
+  return isStarted(job) && job.document.run_on !== 'each';
 }
 
 /** The job that another run would be of: a host's own cron, as a wrapped command, is none that the server has. */
