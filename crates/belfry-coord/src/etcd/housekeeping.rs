@@ -52,8 +52,8 @@ impl Quota {
     }
 
     /// Most of the file is holes, and the file is past half of the quota.
-    fn is_fragmented(&self) -> bool {
-        self.file_bytes > self.limit_bytes(None) / 2 && self.used_bytes < self.file_bytes / 2
+    fn is_fragmented(&self, configured: Option<u64>) -> bool {
+        self.file_bytes > self.limit_bytes(configured) / 2 && self.used_bytes < self.file_bytes / 2
     }
 }
 
@@ -108,7 +108,7 @@ impl EtcdCoordinator {
         let quota = self.quota().await?;
         let tidied = Tidied { at: Instant::now(), revision: now, used_bytes: quota.used_bytes };
         *self.tidied.lock().unwrap_or_else(PoisonError::into_inner) = Some(tidied);
-        if quota.is_fragmented() {
+        if quota.is_fragmented(self.configured_quota) {
             tracing::warn!(
                 file_bytes = quota.file_bytes,
                 used_bytes = quota.used_bytes,
@@ -177,6 +177,7 @@ mod tests {
         assert_eq!(said(full(31, 31, false), Some(mib(64))), "");
         assert!(said(full(33, 33, false), Some(mib(64))).contains("past half of its quota: see what else"));
         assert!(said(full(33, 3, false), Some(mib(64))).contains("etcdctl defrag"));
+        assert!(full(33, 3, false).is_fragmented(Some(mib(64))) && !full(33, 3, false).is_fragmented(None));
         assert!(said(full(1, 1, true), None).contains("alarm disarm"));
         assert_eq!(said(full(1000, 1000, false), None), "", "of the 2 GiB that etcd has when it is not told");
     }
