@@ -90,6 +90,29 @@ async fn it_goes_on_while_the_deadline_is_put_off_and_is_asked_then_killed_when_
 }
 
 #[tokio::test]
+async fn what_the_deadline_has_asked_to_end_is_killed_in_time_also_when_the_deadline_is_put_off_then() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let asked = folder.path().join("asked");
+    let deadline = far_off();
+    let spawner = spawner_with(deadline.clone());
+    let command = format!("trap 'echo asked > {}' TERM; echo up; while :; do sleep 0.01; done", asked.display());
+    let what = exclusive(shell(&command));
+    let tag = what.tag.clone();
+    let moments = in_ms(1_000, 3_000);
+    deadline.put_off(moments);
+    let mut child = spawner.spawn(what).await.expect("start");
+    until("it is asked", || asked.exists()).await;
+    // Contact is back: what was started meanwhile goes on, what was asked to end does not.
+    deadline.put_off(in_ms(1_000_000, 2_000_000));
+    let exit = in_time("its end", child.wait()).await;
+    let late = boottime().saturating_sub(moments.kill);
+    assert_eq!((exit.status, exit.past_deadline), (ExitStatus::Signal(Signal::SIGKILL as i32), true));
+    assert!(boottime() >= moments.kill && late < Duration::from_secs(1), "{late:?} after its time");
+    assert_eq!(alive(&tag).len(), 0);
+    assert_eq!(run(&spawner, exclusive(shell("exit 7"))).await.code(), ExitStatus::Code(7));
+}
+
+#[tokio::test]
 async fn the_agent_that_asks_by_itself_is_not_repeated() {
     let deadline = Deadline::new().expect("memory");
     deadline.put_off(in_ms(1_000, 4_000));

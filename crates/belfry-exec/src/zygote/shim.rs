@@ -3,7 +3,7 @@
 //!
 //! It is the reaper of the whole tree, so nobody in it gets away by setsid or a double fork. When the first process has exited, the
 //! shim ends what is left, says how it went, and exits: exclusive work leaves nothing behind that could go on beside its next start.
-//! Where the tree was asked to end, what is left of it has the time that was given for that.
+//! Where the tree was asked to end, what is left of it has the time that was given for that; and no more than that, whatever comes after.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -177,7 +177,7 @@ struct Watch {
     end: Option<End>,
     ended_at: Duration,
     asked_by: AskedBy,
-    /// The moment for which the tree was asked to end because of the deadline.
+    /// It was asked to end because of the deadline: the moment at which what is left of it is killed.
     asked: Option<Duration>,
     past_deadline: bool,
     has_said: bool,
@@ -212,38 +212,44 @@ impl Watch {
     }
 
     /// How long what is left may go on after the first process. None: not at all, for nobody has asked it to end.
-    fn rest_may_go_on_until(&self, LastMoments { ask, kill }: LastMoments) -> Option<Duration> {
+    fn rest_may_go_on_until(&self, LastMoments { kill, .. }: LastMoments) -> Option<Duration> {
         match self.asked_by {
             // Which kills it, and this process with it.
             AskedBy::Zygote => Some(kill),
             AskedBy::SignalPassedOn => Some(kill.min(self.ended_at + PASSED_ON_GRACE)),
-            AskedBy::Nobody => (self.asked == Some(ask)).then_some(kill),
+            AskedBy::Nobody => self.asked,
         }
     }
 
     /// When to look again; none: it is too late for the tree to live. The agent asks first; the shim does it in its place a little later.
+    ///
+    /// What was asked is killed at the moment that was in force then, also when contact is back and the deadline is put off: it is on its
+    /// way out, and nobody may take it for work that goes on. Else a worker that takes no more work and hangs would be kept alive for
+    /// ever, and one that does not heed it and succeeds hours later would be told as cut off, and run again. The agent does the same with
+    /// what it asks by itself (`desk/exclusive.rs`). Sooner than promised nothing is killed, for a deadline that is put off is only later.
     fn hold_to(
         &mut self,
         LastMoments { ask, kill }: LastMoments,
         agent_asked: bool,
         now: Duration,
     ) -> Option<Duration> {
+        let kill = self.asked.map_or(kill, |asked| asked.min(kill));
         if now >= kill {
             self.past_deadline = true;
             return None;
         }
-        let ask_at = ask + (kill - ask) / 4;
-        if now < ask_at {
+        let ask_at = ask + (kill.saturating_sub(ask)) / 4;
+        if self.asked.is_none() && now < ask_at {
             return Some(ask_at);
         }
-        if self.asked != Some(ask) && !agent_asked {
+        if self.asked.is_none() && !agent_asked {
             self.past_deadline = true;
             for process in Processes::look().descendants_of(std::process::id() as i32) {
                 process.signal(Signal::SIGTERM);
                 process.signal(Signal::SIGCONT);
             }
         }
-        self.asked = Some(ask);
+        self.asked = Some(kill);
         Some(kill)
     }
 
@@ -286,9 +292,28 @@ mod tests {
         assert_eq!(watch.hold_to(moments, false, at(64)), Some(at(65)));
         assert_eq!(watch.hold_to(moments, true, at(66)), Some(at(80)));
         assert!(!watch.past_deadline, "the agent asked by itself");
-        let put_off = LastMoments { ask: at(70), kill: at(90) };
-        assert_eq!(watch.hold_to(put_off, false, at(80)), Some(at(90)));
+        assert_eq!(watch.hold_to(moments, true, at(80)), None);
         assert!(watch.past_deadline);
-        assert_eq!(watch.hold_to(put_off, false, at(90)), None);
+    }
+
+    #[test]
+    fn what_was_asked_is_killed_at_the_moment_of_then_however_far_the_deadline_is_put_off() {
+        let at = Duration::from_secs;
+        let (moments, put_off) =
+            (LastMoments { ask: at(60), kill: at(80) }, LastMoments { ask: at(160), kill: at(180) });
+        for agent_asked in [false, true] {
+            let mut watch = Watch::of(1);
+            assert_eq!(watch.hold_to(moments, agent_asked, at(66)), Some(at(80)));
+            assert_eq!(watch.hold_to(put_off, false, at(79)), Some(at(80)), "it is not forgiven");
+            assert_eq!(watch.rest_may_go_on_until(put_off), Some(at(80)));
+            assert_eq!(watch.hold_to(put_off, false, at(80)), None);
+            assert!(watch.past_deadline);
+        }
+        let mut watch = Watch::of(1);
+        assert_eq!(watch.hold_to(moments, false, at(64)), Some(at(65)));
+        assert_eq!(watch.hold_to(put_off, false, at(66)), Some(at(165)), "nobody has asked it");
+        assert!(!watch.past_deadline);
+        let over = LastMoments { ask: at(0), kill: at(0) };
+        assert_eq!(watch.hold_to(over, false, at(67)), None);
     }
 }
