@@ -170,6 +170,29 @@ async fn it_ends_with_the_zygote_also_what_is_in_a_session_of_its_own() {
     until("the shim is gone", || !exists(child.pid)).await;
 }
 
+/// Some daemons, and people, send it to all that they see.
+#[tokio::test]
+async fn a_hangup_that_somebody_sends_to_a_shim_does_not_pass_for_the_end_of_the_zygote() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let go = folder.path().join("go");
+    let spawner = spawner_with(far_off());
+    let what = exclusive(shell(&format!("while [ ! -e {} ]; do sleep 0.01; done; exit 7", go.display())));
+    let tag = what.tag.clone();
+    let mut child = spawner.spawn(what).await.expect("start");
+    until("it is up", || alive(&tag).len() >= 2).await;
+    kill(Pid::from_raw(child.pid as i32), Signal::SIGHUP).expect("a hangup");
+    until("the shim has read it", || !is_pending(child.pid, Signal::SIGHUP)).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    std::fs::write(&go, "").expect("a file");
+    assert_eq!(in_time("its exit", child.wait()).await.status, ExitStatus::Code(7));
+}
+
+fn is_pending(pid: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("ShdPnd:")?.trim(), 16).ok());
+    pending.is_some_and(|bits| bits >> (signal as u32 - 1) & 1 == 1)
+}
+
 #[tokio::test]
 async fn a_tree_behind_a_shim_is_ended_as_any_other() {
     let spawner = spawner_with(far_off());

@@ -150,7 +150,8 @@ impl Shim {
         }
         while let Ok(Some(signal)) = self.signals.read_signal() {
             let is = |wanted: Signal| signal.ssi_signo == wanted as u32;
-            if is(ZYGOTE_GONE) {
+            // Anybody may send it: only a parent that is another one by now says that the zygote is gone. When the kernel sends it, it is.
+            if is(ZYGOTE_GONE) && getppid() != self.zygote {
                 return Ok(Step::ZygoteGone);
             }
             // A program that signals whomever it may has not asked its own tree to end.
