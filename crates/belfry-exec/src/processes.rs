@@ -67,6 +67,10 @@ impl Processes {
     }
 }
 
+/// The process runs as somebody else, and this one is not root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotAllowed;
+
 impl Process {
     /// The environment the process was started with; empty when it may not be read.
     pub(crate) fn environ(&self) -> Vec<u8> {
@@ -105,19 +109,30 @@ impl Process {
         self.read("cmdline").is_empty() && self.read("environ").is_empty()
     }
 
+    /// What the process is called, for a message.
+    pub(crate) fn name(&self) -> String {
+        String::from_utf8_lossy(&self.read("comm")).trim().to_owned()
+    }
+
     /// Sends `signal` to this process and to no later one that got its number. Gone is fine.
     pub(crate) fn signal(&self, signal: Signal) {
+        let _nothing_to_be_done = self.try_signal(signal);
+    }
+
+    /// The same; it fails where the kernel does not allow it, as for a process that has become another user.
+    pub(crate) fn try_signal(&self, signal: Signal) -> Result<(), NotAllowed> {
         let handle = open_handle(self.pid);
         // Looked at again after the handle was taken: the handle is that of the process we meant, or of nobody.
         if read_process(self.pid).is_none_or(|now| now.started_ticks != self.started_ticks) {
-            return;
+            return Ok(());
         }
-        match handle {
+        let sent = match handle {
             Ok(handle) => signal_through(&handle, signal),
             // Kernels before 5.3 have no handles; the window between the look and the signal is microseconds.
-            Err(Errno::ENOSYS) => drop(kill(Pid::from_raw(self.pid), signal)),
-            Err(_gone) => {}
-        }
+            Err(Errno::ENOSYS) => kill(Pid::from_raw(self.pid), signal),
+            Err(gone) => Err(gone),
+        };
+        if sent == Err(Errno::EPERM) { Err(NotAllowed) } else { Ok(()) }
     }
 }
 
@@ -154,12 +169,11 @@ fn open_handle(pid: i32) -> Result<OwnedFd, Errno> {
 }
 
 #[expect(unsafe_code, reason = "nix has no pidfd_send_signal")]
-fn signal_through(handle: &OwnedFd, signal: Signal) {
+fn signal_through(handle: &OwnedFd, signal: Signal) -> Result<(), Errno> {
     let nothing = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the descriptor is open; a null siginfo is allowed. A process that is gone answers ESRCH: what we want.
-    unsafe {
-        libc::syscall(libc::SYS_pidfd_send_signal, handle.as_raw_fd(), signal as i32, nothing, 0);
-    }
+    Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_send_signal, handle.as_raw_fd(), signal as i32, nothing, 0) })
+        .map(drop)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use super::out_of_reach::OutOfReach;
 use super::reap::{End, reap_all};
 use super::serve::{Root, Zygote};
 use crate::clock;
@@ -32,6 +33,9 @@ pub(super) struct Ending {
     clear_looks: u32,
     next_look: Duration,
     pause: Duration,
+    out_of_reach: OutOfReach,
+    /// Nobody who is left can be ended from here.
+    only_waits: bool,
 }
 
 enum Phase {
@@ -42,6 +46,8 @@ enum Phase {
 
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Between looks at what cannot be ended from here.
+const PAUSE_OUT_OF_REACH_MAX: Duration = Duration::from_secs(1);
 /// After an exit another one mostly follows at once: one look for all of them.
 const PAUSE_AFTER_EXIT: Duration = Duration::from_millis(1);
 /// A tree that has new members after this many rounds forks faster than we kill, and is stopped first.
@@ -92,6 +98,8 @@ impl Zygote {
             clear_looks: 0,
             next_look: now,
             pause: PAUSE_MIN,
+            out_of_reach: OutOfReach::default(),
+            only_waits: false,
         })
     }
 
@@ -147,7 +155,7 @@ impl Ending {
             return self.clear_looks == CLEAR_LOOKS;
         }
         self.clear_looks = 0;
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.pause = (self.pause * 2).min(if self.only_waits { PAUSE_OUT_OF_REACH_MAX } else { PAUSE_MAX });
         self.next_look = now + self.pause;
         match self.phase {
             Phase::Ask { grace } => {
@@ -166,7 +174,7 @@ impl Ending {
             }
             Phase::Kill { rounds } => {
                 let grows = members.iter().any(|member| !before.contains_key(&member.pid));
-                if rounds >= ROUNDS_BEFORE_STOPPING && grows {
+                if rounds >= ROUNDS_BEFORE_STOPPING && grows && !self.only_waits {
                     let members = self.stop(members, roots);
                     self.kill(&members);
                 } else {
@@ -178,11 +186,13 @@ impl Ending {
     }
 
     fn kill(&mut self, members: &[Process]) {
-        members.iter().for_each(|member| member.signal(Signal::SIGKILL));
+        self.only_waits = self.out_of_reach.kill(members);
         if let Phase::Kill { rounds } = &mut self.phase {
             *rounds += 1;
         }
-        self.pause = PAUSE_MIN.max(self.pause.min(PAUSE_MIN * 8));
+        if !self.only_waits {
+            self.pause = PAUSE_MIN.max(self.pause.min(PAUSE_MIN * 8));
+        }
         self.next_look = clock::monotonic() + self.pause;
     }
 
@@ -261,6 +271,7 @@ pub(super) fn end_all_descendants(mut reaped: impl FnMut(i32, End)) {
     let me = std::process::id() as i32;
     let mut pause = Duration::from_micros(500);
     let mut stopped = HashSet::new();
+    let mut out_of_reach = OutOfReach::default();
     loop {
         reap_all(&mut reaped);
         let seen = Processes::look();
@@ -268,14 +279,16 @@ pub(super) fn end_all_descendants(mut reaped: impl FnMut(i32, End)) {
         if living.is_empty() && seen.children_of(me).next().is_none() {
             return;
         }
-        let mut new_ones =
-            living.iter().filter(|process| stopped.insert((process.pid, process.started_ticks))).peekable();
-        if new_ones.peek().is_some() {
-            new_ones.for_each(|process| process.signal(Signal::SIGSTOP));
+        let mut has_stopped = false;
+        for process in living.iter().filter(|process| stopped.insert((process.pid, process.started_ticks))) {
+            // What cannot be stopped and forks on would be new with every look.
+            has_stopped |= process.try_signal(Signal::SIGSTOP).is_ok();
+        }
+        if has_stopped {
             continue;
         }
-        living.iter().for_each(|process| process.signal(Signal::SIGKILL));
+        let only_waits = out_of_reach.kill(&living);
         std::thread::sleep(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
+        pause = (pause * 2).min(if only_waits { PAUSE_OUT_OF_REACH_MAX } else { PAUSE_MAX });
     }
 }

@@ -8,6 +8,7 @@ mod clone;
 mod ending;
 mod launch;
 mod mounts;
+mod out_of_reach;
 mod reap;
 mod serve;
 mod shim;
@@ -55,6 +56,8 @@ fn prepare() -> io::Result<Zygote> {
         Signal::SIGHUP,
         Signal::SIGQUIT,
         Signal::SIGTSTP,
+        // Nobody may read any more what is said on stderr.
+        Signal::SIGPIPE,
     ])
     .thread_block()?;
     let exits = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
