@@ -80,6 +80,17 @@ impl Spawner {
 
     /// Starts a child; returns when it runs the program. When this future is dropped before, the child is ended.
     pub async fn spawn(&self, what: Prepared) -> Result<Child, SpawnError> {
+        self.spawn_unless(std::future::pending(), Duration::ZERO, what).await
+    }
+
+    /// The same. Once `given_up` resolves while the start still hangs, as on a network mount that is dead, its tree has `grace` to end; it is
+    /// then told as a child that a signal has ended, or that runs, if it began at that moment.
+    pub async fn spawn_unless(
+        &self,
+        given_up: impl Future<Output = ()>,
+        grace: Duration,
+        what: Prepared,
+    ) -> Result<Child, SpawnError> {
         let (tag, is_behind_shim) = (what.tag.clone(), what.exclusive);
         let token = Token(self.shared.next_token.fetch_add(1, Ordering::Relaxed));
         let sealed = what.sealed.as_ref().map(Sealed::descriptor).transpose();
@@ -90,7 +101,7 @@ impl Spawner {
         let _in_flight = self.shared.in_flight.acquire().await.map_err(|_closed| SpawnError::ZygoteGone)?;
         let (stdout, child_stdout) = output_pipe()?;
         let (stderr, child_stderr) = output_pipe()?;
-        let (started_sender, started) = oneshot::channel();
+        let (started_sender, mut started) = oneshot::channel();
         let (exit_sender, exit) = oneshot::channel();
         let (exited_sender, exited) = oneshot::channel();
         let waiting = Waiting {
@@ -105,7 +116,17 @@ impl Spawner {
         if !self.shared.current().link.ask_start(token, request, descriptors, waiting) {
             return Err(SpawnError::ZygoteGone);
         }
-        let Started { pid, started_at_ns } = started.await.map_err(|_closed| SpawnError::ZygoteGone)??;
+        let started = tokio::select! {
+            biased;
+            started = &mut started => started,
+            () = given_up => {
+                let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+                // The zygote reads this after the request to start it. Nobody waits for the answer: its end is told as any other.
+                drop(self.order_end(token, &Request::EndTree { token, tag: tag.clone(), grace_ms }));
+                started.await
+            }
+        };
+        let Started { pid, started_at_ns } = started.map_err(|_closed| SpawnError::ZygoteGone)??;
         Ok(Child {
             pid,
             started_at: clock::timestamp(started_at_ns),

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use belfry_core::state::Values;
 use belfry_exec::{
@@ -18,6 +19,10 @@ use crate::copy::{Copies, Place};
 use crate::exit::Failure;
 use crate::parameters::Parameters;
 use crate::saving::Saving;
+use crate::signals::{GRACE, Signals};
+
+/// One that has begun by then is asked to end as any other command.
+const START_MAY_TAKE_WHEN_ASKED: Duration = Duration::from_secs(1);
 
 /// All that is known before the first start.
 pub(crate) struct Command {
@@ -106,12 +111,13 @@ impl Command {
         Saving::open(&self.fifos, &self.run, uid, known)
     }
 
-    /// `guarded`: its tree does not outlive the deadline.
+    /// `guarded`: its tree does not outlive the deadline. A start that hangs is given up when the wrapper is asked to end.
     pub(crate) async fn start(
         &mut self,
         attempt: u32,
         guarded: bool,
         extra: impl Iterator<Item = (String, String)>,
+        signals: &Signals,
     ) -> Result<Running, SpawnError> {
         let mut env = self.env.clone();
         for (name, value) in extra {
@@ -127,7 +133,11 @@ impl Command {
             self.memory_bytes_max.map(|value| ProcessLimit { of: LimitOf::Memory, value }).into_iter().collect();
         prepared.exclusive = guarded;
         let spawner = self.spawner.as_ref().ok_or(SpawnError::ZygoteGone)?;
-        let mut child = spawner.spawn(prepared).await?;
+        let given_up = async {
+            signals.come().await;
+            tokio::time::sleep(START_MAY_TAKE_WHEN_ASKED).await;
+        };
+        let mut child = spawner.spawn_unless(given_up, GRACE, prepared).await?;
         let copies = self.output.copy(child.take_output(), self.keeps_output);
         Ok(Running { child, copies })
     }

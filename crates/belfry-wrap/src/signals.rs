@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::tasks;
 
 /// From TERM to KILL.
-const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct Signals {

@@ -138,7 +138,8 @@ fn tell_that_it_runs_alone(cause: &str) {
 async fn run_alone(command: &mut Command, signals: &Signals) -> Result<u8, Failure> {
     command.warm_up()?;
     let mut saving = command.saving(Default::default())?;
-    let mut running = match command.start(1, false, saving.environment().collect::<Vec<_>>().into_iter()).await {
+    let environment: Vec<_> = saving.environment().collect();
+    let mut running = match command.start(1, false, environment.into_iter(), signals).await {
         Ok(running) => running,
         Err(cause) if cause.exit_code() == 127 => return Err(Failure::NotFound(cause.to_string())),
         Err(cause) => return Err(Failure::NotExecutable(cause.to_string())),

@@ -245,6 +245,21 @@ async fn what_may_start_in_a_moment_is_tried_again() {
     }
 }
 
+/// So late that the heartbeat of its claim is nearly half a TTL old.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_be_started_only_just_in_time_is_not_cut_off() {
+    let ground = Ground::start(Backend::Etcd);
+    let host = ground.host(PROGRAM, "h1");
+    let program = ground.file("program");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let written_to = std::fs::File::options().append(true).open(&program).unwrap();
+    let mut call = host.call(&[&name("just"), "DCRON_TTL=10"], &[&program.display().to_string(), "3"]);
+    until("it is tried again", async || call.said().contains("it is tried again").then_some(())).await;
+    tokio::time::sleep(Duration::from_millis(4300)).await;
+    drop(written_to);
+    assert_eq!(call.ends().await, Some(0), "{}", call.said());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_to_the_wrapper_reach_the_whole_tree() {
     let ground = Ground::start(Backend::Postgres);

@@ -1,8 +1,10 @@
 //! The wrapper for system cron by what is read back from the coordinator: what it writes down, waits for, hands over and clears away.
 
+use std::ops::RangeInclusive;
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use belfry_coord::wrapped::{decode, encode};
@@ -15,10 +17,11 @@ use belfry_core::wrapped::{End, Outcome, Phase, Record, Rule};
 use belfry_exec::ZygoteCommand;
 use belfry_testkit::chaos::Backend;
 use belfry_testkit::{Ground, Holding, Holdings, Host, now, until};
-use belfry_wrap::{Parameters, Surroundings};
+use belfry_wrap::{Failure, Parameters, Surroundings};
 use jiff::tz::TimeZone;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_belfry");
 const KEEP: Duration = Duration::from_mins(10);
@@ -254,24 +257,25 @@ async fn a_long_lived_process_is_handed_over_at_once_by_one_who_is_asked_to_end(
     assert!(took < TTL / 3, "{took:?}");
 }
 
-/// Answers the first question for what instances of a name share only when it is too late to start anything.
-struct SlowOnce {
+/// Answers some of the questions for what instances of a name share late. The first comes between the claim and the start.
+struct Slow {
     memory: Memory,
-    was_slow: AtomicBool,
-    for_so_long: Duration,
+    asked: AtomicUsize,
+    late: RangeInclusive<usize>,
+    by: Duration,
 }
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, CoordError>> + Send + 'a>>;
 
-impl Coordinator for SlowOnce {
+impl Coordinator for Slow {
     fn get<'a, 'k, 'f>(&'a self, key: &'k str) -> Answer<'f, Option<Entry>>
     where
         'a: 'f,
         'k: 'f,
     {
         Box::pin(async move {
-            if key.starts_with("wrap/name/") && !self.was_slow.swap(true, Ordering::SeqCst) {
-                tokio::time::sleep(self.for_so_long).await;
+            if key.starts_with("wrap/name/") && self.late.contains(&self.asked.fetch_add(1, Ordering::SeqCst)) {
+                tokio::time::sleep(self.by).await;
             }
             self.memory.get(key).await
         })
@@ -301,37 +305,116 @@ impl Coordinator for SlowOnce {
     }
 }
 
+/// With a TTL of two seconds, in a folder of its own.
+struct Wrapping {
+    folder: TempDir,
+    coordinator: Arc<dyn Coordinator>,
+}
+
+impl Wrapping {
+    fn with(late: RangeInclusive<usize>, by: Duration) -> Self {
+        let slow = Slow { memory: Memory::default(), asked: AtomicUsize::new(0), late, by };
+        Self { folder: tempfile::tempdir().unwrap(), coordinator: Arc::new(slow) }
+    }
+
+    fn place(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    async fn run(&self, command: &[&str]) -> Result<u8, Failure> {
+        let words = [
+            "DCRON_NAME=slow.%Y".to_owned(),
+            "DCRON_COORD=memory".to_owned(),
+            "DCRON_TTL=2".to_owned(),
+            format!("DCRON_LIBDIR={}", self.place("lib")),
+            format!("DCRON_LOGDIR={}", self.place("log")),
+            "--".to_owned(),
+        ];
+        let words = words.into_iter().chain(command.iter().map(|word| (*word).to_owned()));
+        let parameters = Parameters::read(words.map(Into::into), []).unwrap();
+        let surroundings = Surroundings {
+            zygote: ZygoteCommand { program: PROGRAM.into(), args: vec!["__zygote".to_owned()] },
+            clock: Arc::new(SystemClock),
+            zone: TimeZone::UTC,
+            open_old_lock: OldLock::of,
+            tell_output: None,
+        };
+        belfry_wrap::run(parameters, surroundings, async |_: &str| Ok(self.coordinator.clone())).await
+    }
+
+    async fn record(&self) -> Record {
+        let [record] = &records(&*self.coordinator, "slow").await[..] else { panic!("one record") };
+        record.clone()
+    }
+}
+
 #[tokio::test]
 async fn what_could_not_be_started_in_time_is_started_later_and_is_not_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let place = |name: &str| folder.path().join(name).display().to_string();
-    let words = [
-        "DCRON_NAME=slow.%Y".to_owned(),
-        "DCRON_COORD=memory".to_owned(),
-        "DCRON_TTL=2".to_owned(),
-        format!("DCRON_LIBDIR={}", place("lib")),
-        format!("DCRON_LOGDIR={}", place("log")),
-    ];
-    let command = format!("echo $BELFRY_ATTEMPT >> {}", place("lines"));
-    let words = words.into_iter().chain(["--", "sh", "-c", &command].map(str::to_owned));
-    let parameters = Parameters::read(words.map(Into::into), []).unwrap();
-    let surroundings = Surroundings {
-        zygote: ZygoteCommand { program: PROGRAM.into(), args: vec!["__zygote".to_owned()] },
-        clock: Arc::new(SystemClock),
-        zone: TimeZone::UTC,
-        open_old_lock: OldLock::of,
-        tell_output: None,
-    };
-    let slow = SlowOnce {
-        memory: Memory::default(),
-        was_slow: AtomicBool::new(false),
-        for_so_long: Duration::from_millis(1500),
-    };
-    let coordinator: Arc<dyn Coordinator> = Arc::new(slow);
-    let connect = async |_: &str| Ok(coordinator.clone());
-    let exit_code = belfry_wrap::run(parameters, surroundings, connect).await.unwrap();
-    let [record] = &records(&*coordinator, "slow").await[..] else { panic!("one record") };
-    assert_eq!((exit_code, outcome(record), record.attempt), (0, Some(Outcome::Succeeded), 1));
-    assert_eq!(std::fs::read_to_string(place("lines")).unwrap(), "1\n");
+    let wrapping = Wrapping::with(0..=0, Duration::from_millis(1500));
+    let command = format!("echo $BELFRY_ATTEMPT >> {}", wrapping.place("lines"));
+    let exit_code = wrapping.run(&["sh", "-c", &command]).await.unwrap();
+    let record = wrapping.record().await;
+    assert_eq!((exit_code, outcome(&record), record.attempt), (0, Some(Outcome::Succeeded), 1));
+    assert_eq!(std::fs::read_to_string(wrapping.place("lines")).unwrap(), "1\n");
     assert!(record.claimed_at <= SystemClock.now());
+}
+
+/// By a heartbeat that is nearly too old for a start, with a coordinator that answers at once from then on.
+#[tokio::test]
+async fn what_starts_late_is_beaten_for_at_once_and_not_cut_off() {
+    let wrapping = Wrapping::with(0..=0, Duration::from_millis(900));
+    let exit_code = wrapping.run(&["sleep", "1"]).await;
+    assert_eq!((exit_code.unwrap(), outcome(&wrapping.record().await)), (0, Some(Outcome::Succeeded)));
+}
+
+const F_SETSIG: i32 = 10;
+
+/// An exec waits for who has a lease on the program, as it does for a network mount that is dead.
+fn hold_back(program: &str) -> std::fs::File {
+    let file = std::fs::File::open(program).unwrap();
+    #[expect(unsafe_code, reason = "nix has no leases")]
+    // SAFETY: plain system calls on a file that lives. Who wants the file is told by a signal that does nothing.
+    unsafe {
+        libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG);
+        assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK), 0, "a lease");
+    }
+    file
+}
+
+#[tokio::test]
+async fn a_start_that_takes_longer_than_a_ttl_is_no_host_that_is_cut_off() {
+    let wrapping = Wrapping::with(9..=9, Duration::ZERO);
+    let program = wrapping.place("program");
+    std::fs::copy("/bin/true", &program).unwrap();
+    let lease = hold_back(&program);
+    let release = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        drop(lease);
+    };
+    let command = [program.as_str()];
+    let (exit_code, ()) = tokio::join!(wrapping.run(&command), release);
+    let record = wrapping.record().await;
+    assert_eq!((exit_code.unwrap(), outcome(&record), record.attempt), (0, Some(Outcome::Succeeded), 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_hangs_ends_when_the_wrapper_is_asked_to() {
+    let ground = Ground::start(Backend::Etcd);
+    let host = ground.host(PROGRAM, "h1");
+    let program = ground.file("program").display().to_string();
+    std::fs::copy("/bin/true", &program).unwrap();
+    let lease = hold_back(&program);
+    let mut call = host.call(&["DCRON_NAME=hangs.%Y"], &[&program]);
+    let coordinator = coordinator(&host).await;
+    until("it has the instance", async || records(&coordinator, "hangs").await.pop()).await;
+    // Longer than a heartbeat lasts.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!call.has_ended(), "{}", call.said());
+    let asked = now();
+    call.signal(Signal::SIGTERM);
+    assert_eq!(call.ends().await, Some(143), "{}", call.said());
+    assert!(now().duration_since(asked).as_secs() < 8);
+    let outcomes: Vec<_> = records(&coordinator, "hangs").await.iter().map(outcome).collect();
+    assert_eq!(outcomes, [Some(Outcome::Killed)]);
+    drop(lease);
 }
