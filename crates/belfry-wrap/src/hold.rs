@@ -12,11 +12,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use belfry_coord::wrapped::encode;
-use belfry_coord::{CoordError, Pulse, PulseError, Trust, Write};
+use belfry_coord::{CoordError, Guard, Pulse, PulseError, Trust, Write};
 use belfry_core::Version;
 use belfry_core::service::{Ended as ServiceEnd, RESTART_DELAY_DEFAULT, ServiceRule};
 use belfry_core::state::merge_within;
-use belfry_core::wrapped::{End, Last, Outcome, Phase, Record, Rule};
+use belfry_core::wrapped::{End, Last, Outcome, Phase, Record, Rule, Shared};
 use belfry_exec::{Deadline, Exit, ExitStatus, LastMoments, SpawnError};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
@@ -80,7 +80,7 @@ impl Hold<'_> {
             return self.leave_it_to_the_old(reason).await;
         }
         loop {
-            let known = self.ask(async |hold| hold.instance.shared().await).await?.0.values;
+            let known = self.ask(async |hold| hold.shared_in_time().await).await?.0.values;
             let mut saving = self.command.saving(known)?;
             // After all that may take long.
             self.gain_trust().await?;
@@ -166,7 +166,7 @@ impl Hold<'_> {
             Rule::LongLived => Phase::Released,
             Rule::AtMostOnce | Rule::Crash | Rule::AbnormalExit => self.ended(attempt, Outcome::Killed),
         };
-        let known = self.ask(async |hold| hold.instance.shared().await).await?.0.values;
+        let known = self.ask(async |hold| hold.shared_in_time().await).await?.0.values;
         let mut nothing = self.command.saving(known)?;
         self.say_last(phase, fence, &mut nothing).await?;
         Ok(Held::Over { exit_code: self.signals.exit_code() })
@@ -179,10 +179,12 @@ impl Hold<'_> {
         let began = self.instance.clock.boottime();
         loop {
             match self.beat(saving).await {
-                Ok(()) => return Ok(()),
+                Ok(true) => return Ok(()),
                 Err(PulseError::Dead(_)) => return Err(Failure::CutOff(TAKEN.into())),
-                Err(_) if self.is_too_late(began) => return Err(Failure::CutOff(CUT_OFF.into())),
-                Err(PulseError::Refused(_) | PulseError::Renew { .. }) => tokio::time::sleep(ASK_AGAIN_AFTER).await,
+                Ok(false) | Err(_) if self.is_too_late(began) => return Err(Failure::CutOff(CUT_OFF.into())),
+                Ok(false) | Err(PulseError::Refused(_) | PulseError::Renew { .. }) => {
+                    tokio::time::sleep(ASK_AGAIN_AFTER).await;
+                }
             }
         }
     }
@@ -275,7 +277,7 @@ impl Hold<'_> {
         let every = self.instance.ttl / 4;
         let mut next_beat = self.next_beat();
         let mut is_dead = false;
-        // What came while nobody answers goes with the next beat.
+        // What came while nobody answers goes with the next beat, and is not asked for in between.
         let mut is_answered = true;
         let exit = loop {
             tokio::select! {
@@ -285,9 +287,10 @@ impl Hold<'_> {
                 () = saving.gather(), if !is_dead && is_answered => {}
             }
             let beaten = self.beat(saving).await;
-            is_answered = beaten.is_ok();
+            is_answered = matches!(beaten, Ok(true));
             next_beat = match beaten {
-                Ok(()) => Instant::now() + every,
+                Ok(true) => Instant::now() + every,
+                Ok(false) => Instant::now() + ASK_AGAIN_AFTER.min(every / 4),
                 Err(PulseError::Refused(_)) => Instant::now() + ASK_AGAIN_AFTER / 10,
                 Err(PulseError::Renew { cause, .. }) => {
                     tracing::warn!(%cause, "the coordinator does not answer; the command is ended before another host may start it");
@@ -318,20 +321,34 @@ impl Hold<'_> {
         exit
     }
 
-    /// One beat, with what is to be saved.
-    async fn beat(&mut self, saving: &mut Saving) -> Result<(), PulseError> {
-        if saving.pending().is_empty() {
-            self.pulse.beat().await?;
-        } else {
-            let failed = |cause| PulseError::Renew { key: self.instance.key(), cause };
-            let (mut shared, guard) = self.instance.shared().await.map_err(failed)?;
+    /// One beat, with what is to be saved if that can be done in time. False: it was not, and waits for the next one. A beat never waits for
+    /// what instances of the name share: only the record keeps the command alive.
+    async fn beat(&mut self, saving: &mut Saving) -> Result<bool, PulseError> {
+        let is_all = saving.pending().is_empty();
+        let shared = if is_all { None } else { self.shared_in_time().await.map_err(tell_that_it_waits).ok() };
+        if let Some((mut shared, guard)) = shared {
             let refused = merge_within(&mut shared.values, saving.pending(), KEYS_MAX);
-            self.pulse.beat_with(vec![guard], vec![self.instance.put_shared(&shared)]).await?;
-            refused.iter().for_each(|why| tracing::warn!("DCRON_FIFO: not saved: {why}"));
-            saving.saved();
+            match self.pulse.beat_with(vec![guard], vec![self.instance.put_shared(&shared)]).await {
+                Ok(()) => {
+                    refused.iter().for_each(|why| tracing::warn!("DCRON_FIFO: not saved: {why}"));
+                    saving.saved();
+                    self.put_off_deadline();
+                    return Ok(true);
+                }
+                // Another instance was quicker, perhaps again and again.
+                Err(PulseError::Refused(_)) if self.until_next_beat().is_zero() => {}
+                Err(cause) => return Err(cause),
+            }
         }
+        self.pulse.beat().await?;
         self.put_off_deadline();
-        Ok(())
+        Ok(is_all)
+    }
+
+    /// What instances of the name share, if the coordinator says it as soon as a beat has to be answered.
+    async fn shared_in_time(&self) -> Result<(Shared, Guard), CoordError> {
+        let answer = tokio::time::timeout(self.instance.ttl / 4, self.instance.shared()).await;
+        answer.unwrap_or_else(|_late| Err(CoordError::Away("no answer in time".to_owned())))
     }
 
     fn put_off_deadline(&self) {
@@ -469,7 +486,7 @@ impl Hold<'_> {
         }
         if sticks || !saving.pending().is_empty() {
             let failed = |cause: CoordError| PulseError::Renew { key: self.instance.key(), cause };
-            let (mut shared, guard) = self.instance.shared().await.map_err(failed)?;
+            let (mut shared, guard) = self.shared_in_time().await.map_err(failed)?;
             for why in merge_within(&mut shared.values, saving.pending(), KEYS_MAX) {
                 tracing::warn!("DCRON_FIFO: not saved: {why}");
             }
@@ -498,6 +515,10 @@ impl Hold<'_> {
             }
         }
     }
+}
+
+fn tell_that_it_waits(cause: CoordError) {
+    tracing::warn!(%cause, "DCRON_FIFO: what was written there is saved later; what the name shares cannot be read now");
 }
 
 fn put_off(deadline: &Deadline, trust: &Trust) {

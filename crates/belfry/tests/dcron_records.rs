@@ -13,7 +13,7 @@ use belfry_coord::{
     SystemClock, Write, keys,
 };
 use belfry_core::Timestamp;
-use belfry_core::wrapped::{End, Outcome, Phase, Record, Rule};
+use belfry_core::wrapped::{End, Outcome, Phase, Record, Rule, Shared};
 use belfry_exec::ZygoteCommand;
 use belfry_testkit::chaos::Backend;
 use belfry_testkit::{Ground, Holding, Holdings, Host, now, until};
@@ -365,6 +365,17 @@ async fn what_starts_late_is_beaten_for_at_once_and_not_cut_off() {
     let wrapping = Wrapping::with(0..=0, Duration::from_millis(900));
     let exit_code = wrapping.run(&["sleep", "1"]).await;
     assert_eq!((exit_code.unwrap(), outcome(&wrapping.record().await)), (0, Some(Outcome::Succeeded)));
+}
+
+/// What instances of a name share cannot be read for a while, and all else goes on.
+#[tokio::test]
+async fn a_value_that_cannot_be_saved_yet_costs_no_heartbeat_and_is_saved_later() {
+    let wrapping = Wrapping::with(1..=4, Duration::from_secs(20));
+    let exit_code = wrapping.run(&["sh", "-c", "echo A=1 > $DCRON_FIFO; sleep 3"]).await;
+    assert_eq!((exit_code.unwrap(), outcome(&wrapping.record().await)), (0, Some(Outcome::Succeeded)));
+    let shared = wrapping.coordinator.get(&keys::wrapped_shared("slow")).await.unwrap().unwrap();
+    let shared: Shared = serde_json::from_slice(&shared.value).unwrap();
+    assert_eq!(shared.values.get("A").map(String::as_str), Some("1"));
 }
 
 const F_SETSIG: i32 = 10;
