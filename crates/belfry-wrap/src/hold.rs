@@ -15,7 +15,7 @@ use belfry_coord::wrapped::encode;
 use belfry_coord::{CoordError, Guard, Pulse, PulseError, Trust, Write};
 use belfry_core::Version;
 use belfry_core::service::{Ended as ServiceEnd, RESTART_DELAY_DEFAULT, ServiceRule};
-use belfry_core::state::merge_within;
+use belfry_core::state::{Values, merge_within};
 use belfry_core::wrapped::{End, Last, Outcome, Phase, Record, Rule, Shared};
 use belfry_exec::{Deadline, Exit, ExitStatus, LastMoments, SpawnError};
 use nix::sys::signal::Signal;
@@ -89,7 +89,6 @@ impl Hold<'_> {
             self.record.fence = fence.0;
             self.pulse.set_info(encode(&self.record));
             if self.signals.has_come() {
-                drop(saving);
                 return self.give_back(&Attempt::never_made(), fence).await;
             }
             // Nothing ran: it is still the same attempt.
@@ -102,7 +101,7 @@ impl Hold<'_> {
                         Rule::LongLived => Phase::Released,
                         Rule::AtMostOnce | Rule::Crash | Rule::AbnormalExit => self.ended(&attempt, Outcome::Lost),
                     };
-                    self.say_last(phase, fence, &mut saving).await?;
+                    self.say_last(phase, fence, saving.pending()).await?;
                     return Err(Failure::CutOff(CUT_OFF.into()));
                 }
                 self.go_on_with_next_attempt(&mut saving).await?;
@@ -119,12 +118,12 @@ impl Hold<'_> {
                     Rule::LongLived => Phase::Released,
                     Rule::AtMostOnce | Rule::Crash | Rule::AbnormalExit => self.ended(&attempt, Outcome::Killed),
                 };
-                self.say_last(phase, fence, &mut saving).await?;
+                self.say_last(phase, fence, saving.pending()).await?;
                 return Ok(Held::Over { exit_code });
             }
             if !self.record.is_tried_again(succeeded) {
                 let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
-                self.say_last(self.ended(&attempt, outcome), fence, &mut saving).await?;
+                self.say_last(self.ended(&attempt, outcome), fence, saving.pending()).await?;
                 return Ok(Held::Over { exit_code });
             }
             let delay = if self.record.rule == Rule::LongLived {
@@ -132,19 +131,22 @@ impl Hold<'_> {
                     rule.next_start(self.record.quick_ends, ServiceEnd::ByItself { ran: attempt.ran });
                 self.record.quick_ends = quick_ends;
                 if self.parameters.stick.is_zero() {
-                    self.say_last(Phase::Released, fence, &mut saving).await?;
+                    self.say_last(Phase::Released, fence, saving.pending()).await?;
                     return Ok(Held::LetGo);
                 }
                 delay
             } else {
                 RETRY_DELAY * self.record.attempt
             };
-            self.go_on_with_next_attempt(&mut saving).await?;
-            drop(saving);
+            if !saving.pending().is_empty() {
+                self.write(&mut saving).await?;
+            }
             self.wait(delay).await?;
             if self.signals.has_come() {
                 return self.give_back(&attempt, fence).await;
             }
+            // Only now: whoever dies in the wait has used up what has run, not one that never started.
+            self.go_on_with_next_attempt(&mut saving).await?;
         }
     }
 
@@ -154,8 +156,7 @@ impl Hold<'_> {
         let fence = self.pulse.version();
         let at = self.instance.clock.now();
         let end = End { outcome: Outcome::Elsewhere, exit_code: None, signal: None, at, reason };
-        let mut nothing = self.command.saving(Default::default())?;
-        self.say_last(Phase::Ended(end), fence, &mut nothing).await?;
+        self.say_last(Phase::Ended(end), fence, &Values::new()).await?;
         Ok(Held::Over { exit_code: 0 })
     }
 
@@ -166,15 +167,18 @@ impl Hold<'_> {
             Rule::LongLived => Phase::Released,
             Rule::AtMostOnce | Rule::Crash | Rule::AbnormalExit => self.ended(attempt, Outcome::Killed),
         };
-        let known = self.ask(async |hold| hold.shared_in_time().await).await?.0.values;
-        let mut nothing = self.command.saving(known)?;
-        self.say_last(phase, fence, &mut nothing).await?;
+        self.say_last(phase, fence, &Values::new()).await?;
         Ok(Held::Over { exit_code: self.signals.exit_code() })
     }
 
     /// Written before it starts: a host that takes over knows how many there were.
     async fn go_on_with_next_attempt(&mut self, saving: &mut Saving) -> Result<(), Failure> {
         self.record.attempt += 1;
+        self.write(saving).await
+    }
+
+    /// The record as it is now, and what is to be saved.
+    async fn write(&mut self, saving: &mut Saving) -> Result<(), Failure> {
         self.pulse.set_info(encode(&self.record));
         let began = self.instance.clock.boottime();
         loop {
@@ -439,7 +443,7 @@ impl Hold<'_> {
         Phase::Ended(End { outcome, exit_code, signal, at: self.instance.clock.now(), reason })
     }
 
-    async fn say_last(&mut self, phase: Phase, fence: Version, saving: &mut Saving) -> Result<(), Failure> {
+    async fn say_last(&mut self, phase: Phase, fence: Version, pending: &Values) -> Result<(), Failure> {
         let ran_here = !matches!(&phase, Phase::Ended(End { outcome: Outcome::Elsewhere, .. }));
         let sticks = ran_here && !self.parameters.stick.is_zero();
         let is_over = matches!(phase, Phase::Ended(_));
@@ -452,7 +456,7 @@ impl Hold<'_> {
         self.pulse.set_info(encode(&self.record));
         let began = self.instance.clock.boottime();
         loop {
-            match self.last_word(is_over, sticks, fence, saving).await {
+            match self.last_word(is_over, sticks, fence, pending).await {
                 Ok(()) => break,
                 Err(PulseError::Dead(_)) => return Err(Failure::CutOff(TAKEN.into())),
                 Err(cause) if self.is_too_late(began) => {
@@ -477,17 +481,17 @@ impl Hold<'_> {
         is_over: bool,
         sticks: bool,
         fence: Version,
-        saving: &mut Saving,
+        pending: &Values,
     ) -> Result<(), PulseError> {
         let mut writes = Vec::new();
         let mut guards = Vec::new();
         if is_over && self.record.rule != Rule::AtMostOnce {
             writes.extend((1..self.record.attempts_max).map(|seat| Write::Delete(self.instance.seat(seat))));
         }
-        if sticks || !saving.pending().is_empty() {
+        if sticks || !pending.is_empty() {
             let failed = |cause: CoordError| PulseError::Renew { key: self.instance.key(), cause };
             let (mut shared, guard) = self.shared_in_time().await.map_err(failed)?;
-            for why in merge_within(&mut shared.values, saving.pending(), KEYS_MAX) {
+            for why in merge_within(&mut shared.values, pending, KEYS_MAX) {
                 tracing::warn!("DCRON_FIFO: not saved: {why}");
             }
             let (host, ended_at) = (self.instance.host.clone(), self.instance.clock.now());

@@ -183,6 +183,23 @@ async fn an_abnormal_exit_is_tried_again_where_it_was_and_crash_leaves_it() {
     }
 }
 
+/// Its number is written when its time has come, not before the wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_dies_between_two_attempts_has_used_up_only_what_ran() {
+    let ground = Ground::start(Backend::Etcd);
+    let hosts = [ground.host(PROGRAM, "h1"), ground.host(PROGRAM, "h2")];
+    let parameters = [&name("between"), "DCRON_RETRYON=ABEXIT", "DCRON_MAXRETRY=3"];
+    let command = writes(&ground, "$HOST $BELFRY_ATTEMPT", "exit 7");
+    let first = hosts[0].call(&parameters, &["bash", "-c", &command]);
+    until("the second attempt has failed", async || (lines(&ground).len() == 2).then_some(())).await;
+    // The next one follows after two seconds.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    kill_group(&first);
+    let mut second = hosts[1].call(&parameters, &["bash", "-c", &command]);
+    assert_eq!(second.ends().await, Some(7), "{}", second.said());
+    assert_eq!(lines(&ground), ["h1 1", "h1 2", "h2 3"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn exit_codes_are_those_of_the_command_or_say_what_was_wrong() {
     let ground = Ground::start(Backend::Etcd);
