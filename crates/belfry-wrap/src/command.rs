@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use belfry_core::state::Values;
 use belfry_exec::{
-    Child, Deadline, LimitOf, Login, Prepared, ProcessLimit, RunTag, SpawnError, Spawner, ZygoteCommand, current_user,
-    lookup_group, lookup_user,
+    Child, Deadline, Fifo, LimitOf, Login, Prepared, ProcessLimit, RunTag, SpawnError, Spawner, ZygoteCommand,
+    current_user, lookup_group, lookup_user,
 };
-use nix::unistd::{AccessFlags, access, geteuid};
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
 use crate::copy::{Copies, Place};
 use crate::exit::Failure;
@@ -43,6 +44,8 @@ pub(crate) struct Command {
     deadline: Deadline,
     zygote: ZygoteCommand,
     spawner: Option<Spawner>,
+    /// For the first attempt after a claim.
+    fifo: Option<Fifo>,
 }
 
 /// One attempt that runs.
@@ -59,6 +62,7 @@ impl Command {
         zygote: ZygoteCommand,
     ) -> Result<Command, Failure> {
         let login = parameters.user.as_ref().map(|(user, group)| log_in(user, group.as_deref())).transpose()?;
+        check_limit(parameters.memory_bytes_max)?;
         let directory = match &login {
             // Where the wrapper was started its user may have no business. Users of services may have no home.
             Some(login) if login.home.is_dir() => login.home.clone(),
@@ -84,6 +88,7 @@ impl Command {
             deadline,
             zygote,
             spawner: None,
+            fifo: None,
         })
     }
 
@@ -91,24 +96,38 @@ impl Command {
         &self.deadline
     }
 
-    /// So that the first start need not wait for it.
+    /// Before an instance is claimed: what cannot be had on this machine keeps it from no other, and the first start waits for none of it.
     pub(crate) fn warm_up(&mut self) -> Result<(), Failure> {
         if self.spawner.is_none() {
             let started = Spawner::start(self.zygote.clone(), self.deadline.clone());
             self.spawner = Some(started.map_err(|cause| Failure::Cannot(format!("start a helper process: {cause}")))?);
         }
+        if self.fifo.is_none() {
+            self.fifo = Some(self.make_fifo()?);
+        }
         Ok(())
     }
 
-    /// A wrapper that waits needs no helper.
+    /// A wrapper that waits needs nothing of it.
     pub(crate) fn cool_down(&mut self) {
         self.spawner = None;
+        self.fifo = None;
     }
 
     /// For what the command saves.
-    pub(crate) fn saving(&self, known: Values) -> Result<Saving, Failure> {
+    pub(crate) fn saving(&mut self, known: Values) -> Result<Saving, Failure> {
+        let fifo = self.fifo.take().map_or_else(|| self.make_fifo(), Ok)?;
+        Ok(Saving::of(fifo, known))
+    }
+
+    /// In a folder that only the command's user can write in.
+    fn make_fifo(&self) -> Result<Fifo, Failure> {
         let uid = self.login.as_ref().map_or_else(|| geteuid().as_raw(), |login| login.uid);
-        Saving::open(&self.fifos, &self.run, uid, known)
+        let path = self.fifos.join(&self.run);
+        Fifo::make(&path, uid).map_err(|cause| {
+            let path = path.display();
+            Failure::Cannot(format!("make the FIFO {path}: {cause}; DCRON_LIBDIR names another place for it"))
+        })
     }
 
     /// `guarded`: its tree does not outlive the deadline. A start that hangs is given up when the wrapper is asked to end.
@@ -163,13 +182,37 @@ fn log_in(user: &str, group: Option<&str>) -> Result<Login, Failure> {
     if let Some(group) = group {
         login.gid = lookup_group(group).map_err(wrong)?;
     }
-    if !geteuid().is_root() && login.uid != geteuid().as_raw() {
+    if !geteuid().is_root() {
         let me = current_user().user;
-        return Err(Failure::SaidWrong(format!(
-            "DCRON_USER={user}: only root can become somebody else, and this is {me}"
-        )));
+        if login.uid != geteuid().as_raw() {
+            return Err(Failure::SaidWrong(format!(
+                "DCRON_USER={user}: only root can become somebody else, and this is {me}"
+            )));
+        }
+        // Also one that it is a member of.
+        if login.gid != getegid().as_raw() {
+            return Err(Failure::SaidWrong(format!(
+                "DCRON_USER: only root can take another group than its own, and this is {me}; leave the group out, or put the line into root's crontab"
+            )));
+        }
     }
     Ok(login)
+}
+
+/// Whoever is not root cannot raise a limit that was set for it.
+fn check_limit(memory_bytes_max: Option<u64>) -> Result<(), Failure> {
+    let (Some(wanted), false) = (memory_bytes_max, geteuid().is_root()) else { return Ok(()) };
+    let limits = getrlimit(Resource::RLIMIT_AS);
+    let (_, hard) = limits.map_err(|errno| Failure::Cannot(format!("ask for the limit of address space: {errno}")))?;
+    if wanted <= hard {
+        return Ok(());
+    }
+    Err(Failure::SaidWrong(format!(
+        "DCRON_RLIMIT_AS={} is above the hard limit of {} MiB that {} has here (ulimit -Hv); say less, or let root start it",
+        wanted >> 20,
+        hard >> 20,
+        current_user().user,
+    )))
 }
 
 /// What cron gave, with the home and name of whoever the command runs as.

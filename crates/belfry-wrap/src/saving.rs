@@ -1,14 +1,12 @@
 //! What the command writes into its FIFO for the next one. It is read no faster than it is saved, so that a flood waits at the full FIFO, and
 //! only the last value of each key is held. A line that cannot be kept is told in the log, never dropped in silence.
 
-use std::path::Path;
 use std::time::Duration;
 
 use belfry_core::state::{Lines, Values, merge_within, parse_line};
 use belfry_exec::Fifo;
 use tokio::time::{Instant, timeout_at};
 
-use crate::exit::Failure;
 use crate::parameters::KNOWN;
 
 pub(crate) const KEYS_MAX: usize = 5;
@@ -30,12 +28,8 @@ pub(crate) struct Saving {
 }
 
 impl Saving {
-    /// In a folder that only the command's user can write in.
-    pub(crate) fn open(folder: &Path, file: &str, uid: u32, known: Values) -> Result<Saving, Failure> {
-        let path = folder.join(file);
-        let fifo = Fifo::make(&path, uid)
-            .map_err(|cause| Failure::Cannot(format!("make the FIFO {}: {cause}", path.display())))?;
-        Ok(Saving { fifo, lines: Lines::default(), known, pending: Values::new(), noted: 0 })
+    pub(crate) fn of(fifo: Fifo, known: Values) -> Saving {
+        Saving { fifo, lines: Lines::default(), known, pending: Values::new(), noted: 0 }
     }
 
     pub(crate) fn environment(&self) -> impl Iterator<Item = (String, String)> {
@@ -124,11 +118,15 @@ mod tests {
 
     use super::*;
 
+    fn fifo(folder: &tempfile::TempDir) -> Fifo {
+        Fifo::make(&folder.path().join("fifo"), geteuid().as_raw()).unwrap()
+    }
+
     #[tokio::test]
     async fn a_key_that_was_not_there_at_the_start_is_removed_too() {
         let folder = tempfile::tempdir().unwrap();
         let known = Values::from([("KEPT".to_owned(), "1".to_owned())]);
-        let mut saving = Saving::open(folder.path(), "fifo", geteuid().as_raw(), known).unwrap();
+        let mut saving = Saving::of(fifo(&folder), known);
         let mut fifo = std::fs::File::options().write(true).open(folder.path().join("fifo")).unwrap();
         fifo.write_all(b"OTHER=\nKEPT=2\n").unwrap();
         saving.gather().await;
@@ -139,7 +137,7 @@ mod tests {
     #[tokio::test]
     async fn a_flood_of_removals_is_saved_in_small_batches() {
         let folder = tempfile::tempdir().unwrap();
-        let mut saving = Saving::open(folder.path(), "fifo", geteuid().as_raw(), Values::new()).unwrap();
+        let mut saving = Saving::of(fifo(&folder), Values::new());
         let mut fifo = std::fs::File::options().write(true).open(folder.path().join("fifo")).unwrap();
         let lines: String = (0..6000).map(|number| format!("K{number}=\n")).collect();
         fifo.write_all(lines.as_bytes()).unwrap();

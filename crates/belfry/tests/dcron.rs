@@ -200,6 +200,50 @@ async fn who_dies_between_two_attempts_has_used_up_only_what_ran() {
     assert_eq!(lines(&ground), ["h1 1", "h1 2", "h2 3"]);
 }
 
+/// What is known beforehand to keep a host from running it keeps it from claiming it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_could_not_run_it_leaves_it_to_the_others() {
+    let ground = Ground::start(Backend::Etcd);
+    let (broken, sound) = (ground.host(PROGRAM, "h1"), ground.host(PROGRAM, "h2"));
+    // A folder that looks as if it could be written to.
+    std::fs::create_dir_all(broken.lib()).unwrap();
+    let fifos = broken.lib().join(format!("fifo-{}", nix::unistd::geteuid()));
+    std::os::unix::fs::symlink("/proc", fifos).unwrap();
+    let command = writes(&ground, "$HOST", "true");
+    let mut call = broken.call(&[&name("broken")], &["bash", "-c", &command]);
+    assert_eq!(call.ends().await, Some(71), "{}", call.said());
+    assert!(call.said().contains("DCRON_LIBDIR"), "{}", call.said());
+    assert_eq!(sound.call(&[&name("broken")], &["bash", "-c", &command]).ends().await, Some(0));
+    assert_eq!(lines(&ground), ["h2"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_root_may_ask_for_is_refused_before_anything_is_claimed() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not root: nobody else can be become");
+        return;
+    }
+    let ground = Ground::start(Backend::Etcd);
+    let mut host = ground.host(PROGRAM, "h1");
+    let lib = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(lib.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    for folder in ["DCRON_LIBDIR", "DCRON_LOGDIR"] {
+        host.env.push((folder.to_owned(), lib.path().display().to_string()));
+    }
+    // A limit of 8 GB, below which the wrapper itself has room enough.
+    let as_nobody = "ulimit -v 8000000; exec setpriv --reuid=nobody --regid=nogroup --clear-groups \"$@\"";
+    for (parameter, code, says) in [
+        ("DCRON_USER=root", 64, "only root can become somebody else"),
+        ("DCRON_USER=nobody:daemon", 64, "only root can take another group"),
+        ("DCRON_RLIMIT_AS=9000", 64, "above the hard limit of 7812 MiB"),
+        ("DCRON_RLIMIT_AS=1000", 0, ""),
+    ] {
+        let mut call = host.shell(as_nobody, &[&name("limit"), parameter], &["true"]);
+        assert_eq!(call.ends().await, Some(code), "{parameter}: {}", call.said());
+        assert!(call.said().contains(says), "{parameter}: {}", call.said());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn exit_codes_are_those_of_the_command_or_say_what_was_wrong() {
     let ground = Ground::start(Backend::Etcd);
