@@ -1,7 +1,7 @@
 //! `belfry wrap`, and the same program called `dcron`: a command of cron's that runs on one of many hosts. It has its own way of reading
 //! arguments, starts as little as it can, and talks to a server only when all is over, if one is named.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use crate::cli::ServerChoice;
 use crate::client::{Client, ClientError, Credential, find_server};
 use crate::print::tell;
 use crate::serve;
+
+const LOCALTIME: &str = "/etc/localtime";
 
 /// What follows `belfry wrap` or `dcron`; none: something else is asked for.
 pub fn asked_for(args: impl IntoIterator<Item = OsString>) -> Option<Vec<OsString>> {
@@ -60,10 +62,12 @@ fn try_run(args: Vec<OsString>) -> Result<u8, Failure> {
     let filter = EnvFilter::try_from_env("BELFRY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     log.with_ansi(false).init();
+    // One lock for all time has no hour in it.
+    let zone = if parameters.is_long_lived() { TimeZone::UTC } else { local_zone()? };
     let surroundings = Surroundings {
         zygote: serve::own_zygote(),
         clock: Arc::new(SystemClock),
-        zone: local_zone(),
+        zone,
         open_old_lock: OldLock::of,
         tell_output: server_of_environment().map(teller),
     };
@@ -75,16 +79,35 @@ fn try_run(args: Vec<OsString>) -> Result<u8, Failure> {
     done
 }
 
-/// As date(1) finds it: `TZ`, which names a zone or spells one out, else the file of this machine, whatever it is a copy of.
-fn local_zone() -> TimeZone {
-    let zone = match std::env::var("TZ") {
-        Ok(text) => {
-            let text = text.trim_start_matches(':').to_owned();
-            TimeZone::get(&text).or_else(|_| TimeZone::posix(&text)).ok()
-        }
-        Err(_) => std::fs::read("/etc/localtime").ok().and_then(|file| TimeZone::tzif("Local", &file).ok()),
+/// As date(1) finds it: `TZ`, which names a zone, a file or spells one out, else the file of this machine, whatever it is a copy of. What date
+/// would take for UTC without a word, as a name or file that does not exist, is refused: a host that has another instance than its neighbours
+/// runs the command beside them.
+fn local_zone() -> Result<TimeZone, Failure> {
+    let wrong = |said: &OsStr, why: String| {
+        Failure::SaidWrong(format!(
+            "TZ={} {why}; name a zone (TZ=Europe/Berlin), in the crontab if in doubt, or leave it out for /etc/localtime",
+            said.display()
+        ))
     };
-    zone.unwrap_or(TimeZone::UTC)
+    let Some(said) = std::env::var_os("TZ") else {
+        return match std::fs::read(LOCALTIME) {
+            Ok(file) => TimeZone::tzif("Local", &file)
+                .map_err(|cause| Failure::Cannot(format!("{LOCALTIME} is no time zone: {cause}; set TZ"))),
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(TimeZone::UTC),
+            Err(cause) => Err(Failure::Cannot(format!("read {LOCALTIME}: {cause}; set TZ"))),
+        };
+    };
+    let text = said.to_str().ok_or_else(|| wrong(&said, "is not UTF-8".to_owned()))?;
+    match text.strip_prefix(':').unwrap_or(text) {
+        "" => Ok(TimeZone::UTC),
+        path if path.starts_with('/') => {
+            let file = std::fs::read(path).map_err(|cause| wrong(&said, format!("cannot be read: {cause}")))?;
+            TimeZone::tzif("Local", &file).map_err(|cause| wrong(&said, format!("is no file of a time zone: {cause}")))
+        }
+        name => TimeZone::get(name)
+            .or_else(|_| TimeZone::posix(name))
+            .map_err(|_| wrong(&said, "is not a time zone that is known here".to_owned())),
+    }
 }
 
 async fn connect(url: &str) -> Result<Arc<dyn Coordinator>, Unreachable> {

@@ -244,6 +244,43 @@ async fn what_only_root_may_ask_for_is_refused_before_anything_is_claimed() {
     }
 }
 
+/// As date(1) does, but for what it would take for UTC without a word.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_zone_is_read_as_date_reads_it_and_an_unknown_one_is_refused() {
+    let ground = Ground::start(Backend::Etcd);
+    let file = ground.file("zone");
+    std::fs::copy("/usr/share/zoneinfo/Asia/Kolkata", &file).unwrap();
+    let file = file.display().to_string();
+    let nowhere = ground.file("nowhere").display().to_string();
+    let with_colon = format!(":{file}");
+    let zones = [
+        (file.as_str(), Some("+0530")),
+        (&with_colon, Some("+0530")),
+        ("Asia/Kolkata", Some("+0530")),
+        (":Asia/Kolkata", Some("+0530")),
+        ("<+0530>-5:30", Some("+0530")),
+        ("IST-5:30", Some("+0530")),
+        ("", Some("+0000")),
+        ("Nowhere/City", None),
+        (&nowhere, None),
+        ("/dev/null", None),
+    ];
+    for (number, (zone, offset)) in zones.into_iter().enumerate() {
+        let mut host = ground.host(PROGRAM, "h1");
+        host.env = vec![("TZ".to_owned(), zone.to_owned())];
+        let mut call = host.call(&[&format!("DCRON_NAME=zone{number}.%Y%z")], &["bash", "-c", "date +%z"]);
+        let code = if offset.is_some() { 0 } else { 64 };
+        assert_eq!(call.ends().await, Some(code), "{zone}: {}", call.said());
+        let Some(offset) = offset else {
+            assert!(call.said().contains("TZ="), "{zone}: {}", call.said());
+            continue;
+        };
+        let (logs, file) = (host.logs(), format!("zone{number}."));
+        let printed = logs.lines().find(|line| line.contains(&file)).unwrap_or_default();
+        assert!(printed.ends_with(&format!("{offset}.stdout: {offset}")), "{zone}: {logs}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn exit_codes_are_those_of_the_command_or_say_what_was_wrong() {
     let ground = Ground::start(Backend::Etcd);
