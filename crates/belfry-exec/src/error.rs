@@ -19,9 +19,7 @@ pub enum SpawnError {
     NotExecutable { program: String, reason: String, advice: &'static str },
     #[error("cannot enter directory {}: {reason}; create it on this node or let the job's user enter it", directory.display())]
     Directory { directory: PathBuf, reason: String },
-    #[error(
-        "cannot become uid {uid}, gid {gid} ({step}: {reason}); the agent must run as root to start jobs as other users"
-    )]
+    #[error("cannot become uid {uid}, gid {gid} ({step}: {reason}); only root starts a command as another user")]
     Identity { uid: u32, gid: u32, step: &'static str, reason: String },
     #[error(
         "{what} is too long for the kernel ({bytes} bytes, at most {limit_bytes}); put it into a file or a stored script"

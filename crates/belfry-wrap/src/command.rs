@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use belfry_core::state::Values;
 use belfry_exec::{
-    Child, Deadline, Fifo, LimitOf, Login, Prepared, ProcessLimit, RunTag, SpawnError, Spawner, ZygoteCommand,
-    current_user, lookup_group, lookup_user,
+    Child, Deadline, Fifo, LimitOf, Login, LookupError, Prepared, ProcessLimit, RunTag, SpawnError, Spawner,
+    ZygoteCommand, current_user, lookup_group, lookup_user,
 };
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
@@ -177,7 +177,19 @@ pub(crate) fn make_fifo_folder(parameters: &Parameters) -> Result<(), Failure> {
 }
 
 fn log_in(user: &str, group: Option<&str>) -> Result<Login, Failure> {
-    let wrong = |cause: belfry_exec::LookupError| Failure::SaidWrong(format!("DCRON_USER: {cause}"));
+    let wrong = |cause: LookupError| {
+        // In the words of who wrote the crontab: agents say which field of a job it is.
+        let said = match cause {
+            LookupError::UnknownUser { user } => {
+                format!("user {user} does not exist on this host; create it (useradd {user}) or name another one")
+            }
+            LookupError::UnknownGroup { group } => {
+                format!("group {group} does not exist on this host; create it (groupadd {group}) or name another one")
+            }
+            failed @ LookupError::Failed { .. } => failed.to_string(),
+        };
+        Failure::SaidWrong(format!("DCRON_USER: {said}"))
+    };
     let mut login = lookup_user(user).map_err(wrong)?;
     if let Some(group) = group {
         login.gid = lookup_group(group).map_err(wrong)?;

@@ -309,7 +309,11 @@ async fn exit_codes_are_those_of_the_command_or_say_what_was_wrong() {
         (vec!["DCRON_NAME=a", "DCRON_LLAP=true", "DCRON_ABSENT=run"], 64, "on every host"),
         (vec!["DCRON_NAME=a.%F", "DCRON_COORD=redis://h"], 64, "`redis` is not known"),
         (vec!["DCRON_NAME=a.%F", "DCRON_COORD=etcd://127.0.0.1:1", "DCRON_WAIT=1"], 75, "DCRON_ABSENT"),
-        (vec!["DCRON_NAME=a.%F", "DCRON_USER=belfry-nobody"], 64, "does not exist"),
+        (
+            vec!["DCRON_NAME=a.%F", "DCRON_USER=belfry-nobody"],
+            64,
+            "DCRON_USER: user belfry-nobody does not exist on this host; create it (useradd belfry-nobody) or name another one\n",
+        ),
         (vec!["DCRON_NAME=a.%F", "DCRON_LIBDIR=/dev/null/lib"], 71, "make the folder /dev/null/lib"),
     ] {
         let mut call = host.call(&parameters, &["true"]);
