@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct RunLogsConfig {
 
 /// Pieces on their way to the disk, 64 KiB each at most: 16 MiB.
 const PIECES_IN_FLIGHT_MAX: usize = 256;
+/// Behind these there is room for what must still be said of attempts that have ended: a mark has no bytes.
+const MESSAGES_IN_FLIGHT_MAX: usize = PIECES_IN_FLIGHT_MAX + 4096;
 /// Namespace and job, each; the run's id makes a name unique.
 const NAME_CHARS_MAX: usize = 80;
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
@@ -39,7 +42,21 @@ const FILE_MODE: u32 = 0o640;
 
 pub(crate) struct RunLogs {
     config: RunLogsConfig,
-    to_writer: SyncSender<Message>,
+    to_writer: ToWriter,
+}
+
+/// Never waits.
+#[derive(Clone)]
+struct ToWriter {
+    sender: SyncSender<Message>,
+    waiting: Arc<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: AtomicUsize,
+    /// Attempts of which not even a mark had room.
+    unmarked: AtomicU64,
 }
 
 enum Message {
@@ -69,10 +86,10 @@ struct LogFile {
 impl RunLogs {
     pub(crate) fn start(config: RunLogsConfig) -> io::Result<Self> {
         make_folder(&config.folder)?;
-        let (to_writer, messages) = sync_channel(PIECES_IN_FLIGHT_MAX);
-        let folder = config.folder.clone();
+        let (to_writer, messages) = queue();
+        let (folder, waiting) = (config.folder.clone(), Arc::clone(&to_writer.waiting));
         // Fate: ends with the agent, after what it was given by then.
-        std::thread::Builder::new().name("run-logs".into()).spawn(move || write_all(&folder, &messages))?;
+        std::thread::Builder::new().name("run-logs".into()).spawn(move || write_all(&folder, &messages, &waiting))?;
         Ok(Self { config, to_writer })
     }
 
@@ -81,15 +98,7 @@ impl RunLogs {
         let name = format!("{}.{}.{}.{}.log", safe(namespace), safe(job), key.run, key.attempt);
         let path = self.config.folder.join(day(now).to_string()).join(name);
         let file = Arc::new(LogFile { path, open: std::sync::Mutex::new(None) });
-        // What has no room now is made up with the first piece.
-        drop(self.to_writer.try_send(Message::Begun(Arc::clone(&file))));
-        let mut hand_over = HandOver {
-            to_writer: self.to_writer.clone(),
-            file,
-            room: self.config.file_max.bytes(),
-            lost_bytes: 0,
-            is_cut: false,
-        };
+        let mut hand_over = HandOver::begin(self.to_writer.clone(), file, self.config.file_max);
         Box::new(move |bytes| hand_over.take(bytes))
     }
 
@@ -97,49 +106,86 @@ impl RunLogs {
     pub(crate) async fn prune(&self, clock: &dyn Clock) {
         let Some(keep) = self.config.keep else { return };
         loop {
-            drop(self.to_writer.try_send(Message::Prune { today: day(clock.now()), keep }));
+            self.to_writer.offer(Message::Prune { today: day(clock.now()), keep });
             tokio::time::sleep(PRUNE_EVERY).await;
         }
     }
 }
 
-/// The run's side: it never waits.
+fn queue() -> (ToWriter, Receiver<Message>) {
+    let (sender, messages) = sync_channel(MESSAGES_IN_FLIGHT_MAX);
+    (ToWriter { sender, waiting: Arc::default() }, messages)
+}
+
+impl ToWriter {
+    /// False: there is no room now, or nobody writes any more.
+    fn offer(&self, message: Message) -> bool {
+        self.send(message, PIECES_IN_FLIGHT_MAX)
+    }
+
+    /// What nobody could say later.
+    fn say_last(&self, mark: Message) {
+        if !self.send(mark, MESSAGES_IN_FLIGHT_MAX) {
+            self.waiting.unmarked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn send(&self, message: Message, waiting_max: usize) -> bool {
+        let before = self.waiting.messages.fetch_add(1, Ordering::Relaxed);
+        let is_sent = before < waiting_max && self.sender.try_send(message).is_ok();
+        if !is_sent {
+            self.waiting.messages.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_sent
+    }
+}
+
+/// The run's side.
 struct HandOver {
-    to_writer: SyncSender<Message>,
+    to_writer: ToWriter,
     file: Arc<LogFile>,
     room: u64,
     lost_bytes: u64,
     is_cut: bool,
+    /// The writer has heard all of this; what it has not is said with the next piece, or when the attempt has ended.
+    is_said: bool,
 }
 
 impl HandOver {
+    fn begin(to_writer: ToWriter, file: Arc<LogFile>, file_max: Size) -> Self {
+        let is_said = to_writer.offer(Message::Begun(Arc::clone(&file)));
+        Self { to_writer, file, room: file_max.bytes(), lost_bytes: 0, is_cut: false, is_said }
+    }
+
     fn take(&mut self, bytes: &[u8]) {
-        if self.is_cut {
+        if self.is_cut && self.is_said {
             return;
         }
         let fits = bytes.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
         self.room -= fits as u64;
-        self.is_cut = fits < bytes.len();
-        let piece = Piece { bytes: bytes[..fits].to_vec(), lost_bytes: self.lost_bytes, is_cut: self.is_cut };
-        match self.to_writer.try_send(Message::Piece(Arc::clone(&self.file), piece)) {
-            Ok(()) => self.lost_bytes = 0,
-            Err(_) => self.lost_bytes += fits as u64,
-        }
+        self.is_cut |= fits < bytes.len();
+        self.is_said = self.to_writer.offer(self.piece(&bytes[..fits]));
+        self.lost_bytes = if self.is_said { 0 } else { self.lost_bytes + fits as u64 };
+    }
+
+    fn piece(&self, bytes: &[u8]) -> Message {
+        let piece = Piece { bytes: bytes.to_vec(), lost_bytes: self.lost_bytes, is_cut: self.is_cut };
+        Message::Piece(Arc::clone(&self.file), piece)
     }
 }
 
 impl Drop for HandOver {
     fn drop(&mut self) {
-        if self.lost_bytes > 0 {
-            let piece = Piece { bytes: Vec::new(), lost_bytes: self.lost_bytes, is_cut: false };
-            drop(self.to_writer.try_send(Message::Piece(Arc::clone(&self.file), piece)));
+        if !self.is_said {
+            self.to_writer.say_last(self.piece(&[]));
         }
     }
 }
 
-fn write_all(folder: &Path, messages: &Receiver<Message>) {
+fn write_all(folder: &Path, messages: &Receiver<Message>, waiting: &Waiting) {
     let mut is_in_trouble = false;
     for message in messages {
+        waiting.messages.fetch_sub(1, Ordering::Relaxed);
         let done = match &message {
             Message::Begun(file) => file.with(|_| Ok(())),
             Message::Piece(file, piece) => file.with(|file| piece.write(file)),
@@ -159,6 +205,13 @@ fn write_all(folder: &Path, messages: &Receiver<Message>) {
                 }
                 is_in_trouble = true;
             }
+        }
+        let unmarked = waiting.unmarked.swap(0, Ordering::Relaxed);
+        if unmarked > 0 {
+            let folder = folder.display();
+            tracing::warn!(
+                "{folder} was not written for long: the files of {unmarked} attempts are not complete and do not say so"
+            );
         }
     }
 }
@@ -313,28 +366,89 @@ mod tests {
         }
         drop(copy);
         std::fs::remove_file(&day).unwrap();
-        let next = Key { attempt: 3, ..key() };
-        let file = day.join("a.b.00000000000000000000000007.3.log");
+        // The first ones after it may have no room behind what could not be written: those say so.
+        let attempts = std::cell::Cell::new(2);
         until(|| {
-            // Its first try may have had no room behind what could not be written, or still be on its way: then it is there twice.
-            if !file.exists() {
-                logs.begin("a", "b", next, NOON.parse().unwrap())(b"again");
-            }
-            std::fs::read(&file).is_ok_and(|text| text.starts_with(b"again"))
+            attempts.set(attempts.get() + 1);
+            let next = Key { attempt: attempts.get(), ..key() };
+            logs.begin("a", "b", next, NOON.parse().unwrap())(b"again");
+            let files = std::fs::read_dir(&day).into_iter().flatten().flatten();
+            files.into_iter().any(|file| std::fs::read(file.path()).unwrap() == b"again")
         });
+    }
+
+    fn some_file() -> Arc<LogFile> {
+        Arc::new(LogFile { path: "x".into(), open: std::sync::Mutex::new(None) })
+    }
+
+    /// As long as there is room for what is not the last word on a file.
+    fn fill(to_writer: &ToWriter) {
+        while to_writer.offer(Message::Prune { today: Date::MIN, keep: Duration::ZERO }) {}
+    }
+
+    /// As the writer does.
+    fn make_room(to_writer: &ToWriter, messages: &Receiver<Message>) {
+        drop(messages.try_recv().unwrap());
+        to_writer.waiting.messages.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// All pieces on their way: what is there, what is missing in front of it, and whether the file ends with it.
+    fn pieces(messages: &Receiver<Message>) -> Vec<(String, u64, bool)> {
+        let pieces = messages.try_iter().filter_map(|message| match message {
+            Message::Piece(_, it) => Some((String::from_utf8(it.bytes).unwrap(), it.lost_bytes, it.is_cut)),
+            Message::Begun(_) | Message::Prune { .. } => None,
+        });
+        pieces.collect()
     }
 
     #[test]
     fn what_had_no_room_on_its_way_is_marked() {
-        let (to_writer, messages) = sync_channel(1);
-        let file = Arc::new(LogFile { path: "x".into(), open: std::sync::Mutex::new(None) });
-        let mut hand_over = HandOver { to_writer, file, room: 100, lost_bytes: 0, is_cut: false };
-        hand_over.take(b"one");
-        hand_over.take(b"lost");
-        drop(messages.recv().unwrap());
-        hand_over.take(b"three");
-        let Message::Piece(_, piece) = messages.recv().unwrap() else { panic!("a piece") };
-        assert_eq!((piece.bytes.as_slice(), piece.lost_bytes), (b"three".as_slice(), 4));
+        let (to_writer, messages) = queue();
+        let mut run = HandOver::begin(to_writer.clone(), some_file(), Size::from_bytes(100));
+        fill(&to_writer);
+        run.take(b"lost");
+        make_room(&to_writer, &messages);
+        run.take(b"three");
+        assert_eq!(pieces(&messages), [("three".into(), 4, false)]);
+    }
+
+    #[test]
+    fn that_a_file_has_all_that_it_may_is_said_when_there_is_room_to_say_it() {
+        let (to_writer, messages) = queue();
+        let mut run = HandOver::begin(to_writer.clone(), some_file(), Size::from_bytes(4));
+        run.take(b"four");
+        fill(&to_writer);
+        run.take(b"beyond it");
+        make_room(&to_writer, &messages);
+        run.take(b"more");
+        assert_eq!(pieces(&messages), [("four".into(), 0, false), (String::new(), 0, true)]);
+        run.take(b"yet more");
+        drop(run);
+        assert_eq!(pieces(&messages), [], "once");
+    }
+
+    #[test]
+    fn what_could_not_be_said_of_an_attempt_while_it_ran_is_said_at_its_end() {
+        let (to_writer, messages) = queue();
+        let begin = || HandOver::begin(to_writer.clone(), some_file(), Size::from_bytes(4));
+        let (mut cut, mut holed) = (begin(), begin());
+        fill(&to_writer);
+        let silent = begin();
+        cut.take(b"all of it is lost");
+        holed.take(b"two");
+        drop((cut, holed, silent));
+        let nothing = String::new();
+        assert_eq!(pieces(&messages), [(nothing.clone(), 4, true), (nothing.clone(), 3, false), (nothing, 0, false)]);
+    }
+
+    #[test]
+    fn attempts_that_not_even_a_mark_has_room_for_are_counted() {
+        let (to_writer, _messages) = queue();
+        fill(&to_writer);
+        for _ in PIECES_IN_FLIGHT_MAX..MESSAGES_IN_FLIGHT_MAX + 2 {
+            drop(HandOver::begin(to_writer.clone(), some_file(), Size::from_bytes(4)));
+        }
+        assert_eq!(to_writer.waiting.unmarked.load(Ordering::Relaxed), 2);
     }
 
     #[test]
