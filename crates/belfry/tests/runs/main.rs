@@ -77,6 +77,7 @@ in_both_layouts! {
     retry::a_retry_that_waits_survives_the_end_of_all_processes,
     retry::what_was_cut_short_starts_again_when_lost_is_listed,
     service::a_service_is_started_again_and_shown_and_stopped_when_it_is_paused,
+    service::one_that_ignores_term_is_killed_after_the_grace_of_its_job,
     service::one_that_floods_both_of_its_pipes_and_never_ends_delays_no_other,
     schedule::every_second_fires_on_time_and_once,
     schedule::several_schedules_on_one_instant_are_one_fire,

@@ -1,6 +1,7 @@
 //! What always runs.
 
-use belfry_testkit::{Client, Layout, processes_with, until};
+use belfry_core::service::STOP_GRACE_DEFAULT;
+use belfry_testkit::{Client, Layout, now, processes_with, until};
 use serde_json::{Value, json};
 
 use crate::start;
@@ -54,6 +55,24 @@ pub async fn a_service_is_started_again_and_shown_and_stopped_when_it_is_paused(
         client.all_runs().await.iter().all(belfry_testkit::Run::has_ended).then_some(())
     })
     .await;
+}
+
+pub async fn one_that_ignores_term_is_killed_after_the_grace_of_its_job(layout: Layout) {
+    let belfry = start(layout).await;
+    let client = belfry.client();
+    let command = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
+    let action = json!({"service": {"command": command, "stop_grace": "1s"}});
+    client.post("/jobs", json!({"name": "deaf", "action": action})).await;
+    let run = until_running(client, "").await["run"].as_str().expect("a run").to_owned();
+    until("it ignores TERM", async || client.output_text(&run).await.contains("ready").then_some(())).await;
+    let told = now();
+    client.post("/jobs/default/deaf/pause", json!({})).await;
+    let ended = client.until_ended(&run).await;
+    assert_eq!((ended.state.as_str(), ended.signal), ("killed", Some(9)), "{}", ended.why());
+    let took = ended.ended_at.expect("an end").duration_since(told).as_secs_f64();
+    assert!(took >= 1.0, "it was given its grace, not {took} s");
+    assert!(took < STOP_GRACE_DEFAULT.get().as_secs_f64(), "the job's own grace counts, and it had {took} s");
+    assert_eq!(processes_with(&format!("BELFRY_RUN_ID={run}")), Vec::<i32>::new(), "it leaves nothing behind");
 }
 
 /// The agent drains what it prints, whatever becomes of it; nobody waits for it.
