@@ -105,7 +105,7 @@ impl JobDocument {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Service;
+    use crate::job::{Exec, Service};
 
     fn rule(restart_delay_s: u64) -> ServiceRule {
         ServiceRule { restart_delay: Span::from_secs(restart_delay_s), digest: 0 }
@@ -143,10 +143,23 @@ mod tests {
         );
     }
 
+    fn document() -> JobDocument {
+        let service = Service { command: Some("serve".into()), argv: vec![], stop_grace: None, restart_delay: None };
+        JobDocument::new("s", Action::Service(service))
+    }
+
+    #[test]
+    fn a_service_stays_where_it_was_unless_it_says_how_its_node_is_chosen() {
+        assert_eq!(document().effective_placement(), Placement::Sticky(Span::from_secs(90)));
+        let least = JobDocument { placement: Placement::Least, ..document() };
+        assert_eq!(least.effective_placement(), Placement::Least);
+        let job = JobDocument::new("j", Action::Exec(Exec { argv: vec!["true".into()] }));
+        assert_eq!(job.effective_placement(), Placement::Weighted);
+    }
+
     #[test]
     fn only_what_its_program_could_notice_needs_a_new_start() {
-        let service = Service { command: Some("serve".into()), argv: vec![], stop_grace: None, restart_delay: None };
-        let document = JobDocument::new("s", Action::Service(service));
+        let document = document();
         let digest = |document: &JobDocument| document.service_rule().unwrap().digest;
         let mut noted = document.clone();
         noted.description = "told at night".into();

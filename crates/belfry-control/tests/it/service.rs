@@ -14,7 +14,11 @@ use crate::support::{Cluster, ENDLESS_TTL, Session, manual, until};
 const JOB: u128 = 3;
 
 fn service(document: &mut JobDocument) {
-    let restart_delay = Some(Span::from_millis(100));
+    service_again_after(document, Span::from_millis(100));
+}
+
+fn service_again_after(document: &mut JobDocument, restart_delay: Span) {
+    let restart_delay = Some(restart_delay);
     let (command, stop_grace) = (Some("serve".to_owned()), None);
     document.action = Action::Service(Service { command, argv: vec![], stop_grace, restart_delay });
 }
@@ -54,6 +58,16 @@ async fn running(cluster: &Cluster) -> (Control, Session, JobId, RunKey) {
     let key = one.order().await.key.unwrap();
     runs(cluster, &one, &key).await;
     (server, one, job, key)
+}
+
+/// The next order of another run than these, and which of the nodes has it.
+async fn order_of_either(nodes: &mut [Session; 2], known: &[RunKey]) -> (usize, session::Dispatch) {
+    let [one, two] = nodes;
+    let is_other = |key: &RunKey| !known.contains(key);
+    tokio::select! {
+        order = one.order_of(is_other) => (0, order),
+        order = two.order_of(is_other) => (1, order),
+    }
 }
 
 async fn runs(cluster: &Cluster, node: &Session, key: &RunKey) {
@@ -148,6 +162,43 @@ async fn a_move_starts_nothing_before_the_end_is_known() {
     two.end(&second, "killed", 143).await;
     let third = one.order_besides(&[&first]).await;
     assert_eq!(third.job, "j3");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_starts_again_where_it_ended_by_itself() {
+    let cluster = Cluster::new().await.with_ttl(ENDLESS_TTL);
+    let server = cluster.server("a").await;
+    let mut nodes = [Session::open(&server, 1).await, Session::open(&server, 2).await];
+    cluster.job_with(JOB, |document| service_again_after(document, Span::from_millis(1))).await;
+    server.jobs_changed().await;
+    let (home, first) = order_of_either(&mut nodes, &[]).await;
+    let mut known = vec![first.key.unwrap()];
+    // In turns the first would go elsewhere, by chance one of a thousand times none.
+    for start in 2..=11 {
+        let key = known.last().unwrap();
+        runs(&cluster, &nodes[home], key).await;
+        nodes[home].end(key, "failed", 1).await;
+        let (node, next) = order_of_either(&mut nodes, &known).await;
+        assert_eq!(node, home, "start {start}");
+        known.push(next.key.unwrap());
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_whose_node_is_excluded_moves_when_it_has_ended_there() {
+    let cluster = Cluster::new().await.with_ttl(ENDLESS_TTL);
+    let (server, mut one, _, first) = running(&cluster).await;
+    let mut two = Session::open(&server, 2).await;
+    let out = NodeChange { excluded: Some(true), ..NodeChange::default() };
+    cluster.store.update_node(one.node, out, SystemClock.now(), &Actor::new("ann")).await.unwrap();
+    server.nodes_changed().await;
+    assert_eq!(one.kill_of(&first).await, "it moves to another node (n1: excluded)");
+    assert!(!two.has_order(), "it has not ended yet");
+    one.end(&first, "killed", 143).await;
+    assert_eq!(two.order().await.job, "j3");
+    assert!(!one.has_order());
     server.stop().await;
 }
 
