@@ -1,5 +1,6 @@
 //! A node from the outside: what it has, what runs need of it, how it ends, and its local API. Real servers, agents and processes.
 
+mod commands;
 mod life;
 mod local_api;
 mod needs;
