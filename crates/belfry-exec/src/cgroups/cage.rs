@@ -52,13 +52,23 @@ impl Cage {
         limits: &TreeLimits,
         wanted: impl Iterator<Item = (Controller, &'a Place)>,
     ) -> Result<Option<Cage>, CgroupError> {
+        Cage::make_with(|path| fs::create_dir(path), tag, limits, wanted)
+    }
+
+    /// `create`: makes a group, in which the kernel then has its files.
+    fn make_with<'a>(
+        create: impl Fn(&Path) -> io::Result<()>,
+        tag: &RunTag,
+        limits: &TreeLimits,
+        wanted: impl Iterator<Item = (Controller, &'a Place)>,
+    ) -> Result<Option<Cage>, CgroupError> {
         // What is made is removed by `drop` when a later step fails.
         let mut cage = Cage { folders: Vec::new(), alarm: None };
         for (controller, place) in wanted {
             let path = place.folder.join(format!("{}.{}", tag.run, tag.attempt));
             let said = |what| move |path: &Path, cause| CgroupError { what, path: path.to_owned(), cause };
             if !cage.folders.iter().any(|folder| folder.path == path) {
-                fs::create_dir(&path).map_err(|cause| said("make")(&path, cause))?;
+                create(&path).map_err(|cause| said("make")(&path, cause))?;
                 let (version, controllers) = (place.version, Vec::new());
                 cage.folders.push(Folder { version, path: path.clone(), controllers });
             }
@@ -187,4 +197,112 @@ fn read(folder: &Path, file: &str) -> Option<String> {
 /// The number behind a name, one a line.
 fn entry(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: u64 = 64 << 20;
+
+    fn tag() -> RunTag {
+        RunTag { run: "run7".into(), attempt: 2 }
+    }
+
+    /// A cage below this folder as version 2 has it: plain files stand for the kernel's, which are there as soon as the group is.
+    fn cage(folder: &Path, limits: TreeLimits, files: &[&str]) -> Option<Cage> {
+        let place = Place { version: Version::V2, folder: folder.to_owned() };
+        let create = |path: &Path| {
+            fs::create_dir(path)?;
+            files.iter().try_for_each(|file| fs::write(path.join(file), "as it was"))
+        };
+        let wanted = Controller::ALL.into_iter().filter(|of| limits.wants(*of)).map(|of| (of, &place));
+        Cage::make_with(create, &tag(), &limits, wanted).unwrap()
+    }
+
+    /// What is in the files of the one group.
+    fn files(folder: &Path) -> Vec<(String, String)> {
+        let found = fs::read_dir(folder.join("run7.2")).unwrap().map(|entry| entry.unwrap());
+        let mut files: Vec<(String, String)> = found
+            .map(|file| (file.file_name().into_string().unwrap(), fs::read_to_string(file.path()).unwrap()))
+            .collect();
+        files.sort();
+        files
+    }
+
+    fn expected(files: &[(&str, &str)]) -> Vec<(String, String)> {
+        files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn all_limits_of_a_tree_are_in_one_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = TreeLimits { memory_bytes: Some(MEMORY), cpus: Some(0.25), processes: Some(50) };
+        let kernel = ["memory.max", "memory.swap.max", "memory.oom.group", "cpu.max", "pids.max"];
+        let cage = cage(folder.path(), limits, &kernel).expect("a cage");
+        let written = [
+            ("cpu.max", "25000 100000"),
+            ("memory.max", "67108864"),
+            ("memory.oom.group", "1"),
+            ("memory.swap.max", "0"),
+            ("pids.max", "50"),
+        ];
+        assert_eq!(files(folder.path()), expected(&written));
+        assert_eq!(Controller::ALL.map(|controller| cage.holds(controller)), [Some(Version::V2); 3]);
+        assert_eq!(cage.entrances(), [folder.path().join("run7.2/cgroup.procs")]);
+    }
+
+    #[test]
+    fn only_what_is_limited_and_what_the_kernel_has_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = TreeLimits { memory_bytes: Some(MEMORY), ..TreeLimits::default() };
+        let cage = cage(folder.path(), memory, &["memory.max", "cpu.max"]).expect("a cage");
+        // As on a kernel without swap.
+        let written = [("cpu.max", "as it was"), ("memory.max", "67108864")];
+        assert_eq!(files(folder.path()), expected(&written));
+        assert_eq!(Controller::ALL.map(|controller| cage.holds(controller)), [Some(Version::V2), None, None]);
+    }
+
+    #[test]
+    fn a_share_of_a_cpu_is_not_below_the_least_that_the_kernel_takes() {
+        for (cpus, written) in [(0.001, "1000 100000"), (2.5, "250000 100000")] {
+            let folder = tempfile::tempdir().unwrap();
+            let limits = TreeLimits { cpus: Some(cpus), ..TreeLimits::default() };
+            let _cage = cage(folder.path(), limits, &["cpu.max"]).expect("a cage");
+            assert_eq!(files(folder.path()), expected(&[("cpu.max", written)]));
+        }
+    }
+
+    #[test]
+    fn without_limits_there_is_no_group() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(cage(folder.path(), TreeLimits::default(), &[]).is_none());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_was_used_is_what_the_kernel_counted_for_the_whole_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = TreeLimits { memory_bytes: Some(MEMORY), cpus: Some(1.0), ..TreeLimits::default() };
+        let cage = cage(folder.path(), limits, &[]).expect("a cage");
+        let group = folder.path().join("run7.2");
+        assert_eq!(cage.usage(), CageUsage::default(), "nothing is counted there");
+        fs::write(group.join("memory.peak"), "50331648\n").unwrap();
+        let events = "low 0\nhigh 0\nmax 12\noom 5\noom_kill 3\noom_group_kill 1\n";
+        fs::write(group.join("memory.events"), events).unwrap();
+        let stat = "usage_usec 312345\nuser_usec 300000\nsystem_usec 12345\nnr_periods 4\n";
+        fs::write(group.join("cpu.stat"), stat).unwrap();
+        let used = CageUsage { memory_peak_bytes: Some(48 << 20), cpu_us: Some(312_345), memory_kills: 3 };
+        assert_eq!(cage.usage(), used);
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_made_or_limited_says_which() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place { version: Version::V2, folder: folder.path().join("gone") };
+        let limits = TreeLimits { processes: Some(5), ..TreeLimits::default() };
+        let made = Cage::make(&tag(), &limits, [(Controller::Pids, &place)].into_iter());
+        let said = made.unwrap_err().to_string();
+        assert!(said.starts_with("make control group ") && said.contains("gone/run7.2"), "{said}");
+    }
 }
