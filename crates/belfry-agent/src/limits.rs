@@ -75,3 +75,42 @@ fn by_version(version: Version) -> HeldBy {
 fn cannot_hold(why: &str) -> CannotStart {
     CannotStart::skipped(format!("limits: this node cannot hold the job to them: {why}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use belfry_core::run::Outcome;
+
+    use super::*;
+
+    const NOBODY: u32 = 65_534;
+
+    /// On a machine that gives the agent no control groups.
+    async fn bounds_of(limits: Limits, uid: u32) -> Result<Bounds, CannotStart> {
+        let tag = RunTag { run: "7".into(), attempt: 1 };
+        bounds(&Arc::new(Cgroups::default()), &tag, limits, uid).await
+    }
+
+    #[tokio::test]
+    async fn without_control_groups_each_process_is_held_and_the_record_says_so() {
+        let memory = Some(Size::from_bytes(64 << 20));
+        let bounds = bounds_of(Limits { memory, processes: Some(50), ..Limits::default() }, NOBODY).await.unwrap();
+        assert!(bounds.cage.is_none());
+        assert_eq!(bounds.held.words(), ["memory by rlimit", "processes by rlimit"]);
+        let of_processes = [(LimitOf::Memory, 64 << 20), (LimitOf::UserProcesses, 50)];
+        assert_eq!(bounds.of_processes, of_processes.map(|(of, value)| ProcessLimit { of, value }));
+    }
+
+    #[tokio::test]
+    async fn what_nothing_can_hold_without_control_groups_is_refused() {
+        let (cpus, processes) = (Limits { cpus: Some(0.5), ..Limits::default() }, Some(50));
+        let processes = Limits { processes, ..Limits::default() };
+        for (limits, uid, why) in [
+            (cpus, NOBODY, "limits.cpus needs control groups"),
+            (processes, ROOT, "limits.processes needs control groups for root"),
+        ] {
+            let refused = bounds_of(limits, uid).await.unwrap_err();
+            assert_eq!(refused.outcome, Outcome::Skipped);
+            assert!(refused.reason.contains(why), "{}", refused.reason);
+        }
+    }
+}

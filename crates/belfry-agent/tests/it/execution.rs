@@ -21,6 +21,25 @@ async fn a_run_reports_taken_started_output_and_end_in_this_order() {
     assert!(ended.max_rss_bytes > 0);
 }
 
+/// By a child of the command, with and without a group that counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_says_how_much_of_a_cpu_was_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    let burns = "perl -e 'do { 1 for 1..10_000 } while (times)[0] < 0.3'; true";
+    for (run, command, limits, used_ms) in [
+        (1, burns, json!({}), 200..10_000),
+        (2, burns, json!({"memory": "256MiB"}), 200..10_000),
+        (3, "sleep 0.5", json!({}), 0..200),
+    ] {
+        let document = json!({"name": "job", "action": {"shell": {"command": command}}, "limits": limits});
+        server.dispatch(with_document(run, &document)).await;
+        let ended = server.until_ended(run).await;
+        assert_eq!(ended.outcome, "succeeded", "{}", ended.reason);
+        assert!(used_ms.contains(&ended.cpu_ms), "{command} with {limits}: {} ms", ended.cpu_ms);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_environment_is_clean_and_says_which_run_it_is() {
     let folder = tempfile::tempdir().unwrap();
