@@ -15,7 +15,7 @@ use crate::benches::{Aim, BENCHES, Bench, By, Figure, Of};
 use crate::console::{self, Console};
 use crate::json::Json;
 use crate::table::Table;
-use crate::workspace::{Profile, built_for, root};
+use crate::workspace::{Profile, built_for, cargo, locked, root};
 
 pub fn bench(only: Option<&str>) -> anyhow::Result<bool> {
     let is_chosen = |bench: &&Bench| only.map_or(!bench.only_when_named, |name| name == bench.name);
@@ -43,12 +43,12 @@ pub fn bench(only: Option<&str>) -> anyhow::Result<bool> {
 fn run(bench: &Bench) -> anyhow::Result<Vec<Line>> {
     let Bench { name, by, args, figures, only_when_named: _ } = bench;
     eprintln!("xtask: bench {name}: building");
-    let (folder, mut measure) = match by {
+    let mut measure = match by {
         By::Example(example) => {
             let folder = build(example)?;
             let mut measure = Command::new(folder.join("examples").join(example));
-            measure.current_dir(root());
-            (folder, measure)
+            measure.current_dir(root()).env("BELFRY_BIN", folder.join("belfry"));
+            measure
         }
         By::Script { script, fills } => {
             // First, so that it is in the binary.
@@ -60,12 +60,18 @@ fn run(bench: &Bench) -> anyhow::Result<Vec<Line>> {
             measure
                 .arg(script)
                 .current_dir(root().join("console"))
+                .env("BELFRY_BIN", folder.join("belfry"))
                 .env("BELFRY_FILL", folder.join("examples").join(fills));
-            (folder, measure)
+            measure
+        }
+        By::Test { target, env: (name, value) } => {
+            let mut measure = cargo(&["test", "--quiet", "--workspace", "--test", target]);
+            measure.args(locked()).arg("--").env(name, value);
+            measure
         }
     };
     eprintln!("xtask: bench {name}: measuring");
-    measure.args(*args).env("BELFRY_BIN", folder.join("belfry")).stdin(Stdio::null());
+    measure.args(*args).stdin(Stdio::null());
     let output = measure.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         bail!("it ended with {}", output.status);
@@ -211,6 +217,15 @@ mod tests {
     fn a_figure_is_read_from_its_own_line_only() {
         let said = r#"{"row":"herd","runs_per_s":900,"raw_runs_per_s":1000,"runs_ratio":0.9,"last_start_s":6,"raw_last_start_s":5,"start_ratio":1.2}"#;
         assert_eq!(read("path", said), [("10,000 due at once, last start ÷ spawn loop", "pass")]);
+    }
+
+    #[test]
+    fn one_run_that_did_not_succeed_is_a_miss() {
+        for row in ["runs", "kinds", "herd"] {
+            let of = |failed: u32| read("path", &format!(r#"{{"row":"{row}","not_succeeded":{failed}}}"#));
+            let verdicts = |failed| of(failed).into_iter().map(|(_, verdict)| verdict).collect::<Vec<_>>();
+            assert_eq!((verdicts(0), verdicts(1)), (vec!["pass"], vec!["MISS"]), "{row}");
+        }
     }
 
     fn read(bench: &str, said: &str) -> Vec<(&'static str, &'static str)> {

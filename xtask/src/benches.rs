@@ -17,6 +17,11 @@ pub enum By {
         script: &'static str,
         fills: &'static str,
     },
+    /// A test that prints its figures, built as tests are, with an environment in which it does more than CI has time for.
+    Test {
+        target: &'static str,
+        env: (&'static str, &'static str),
+    },
 }
 
 /// One line of the table, and where its numbers stand in what the bench printed. Of several numbers the worst counts.
@@ -134,6 +139,23 @@ pub const BENCHES: &[Bench] = &[
         ],
         only_when_named: true,
     },
+    // Starts of a signed file while it is renamed and overwritten.
+    Bench {
+        name: "signature",
+        by: By::Test { target: "it", env: ("BELFRY_STARTS", "10000") },
+        args: &[
+            "--exact",
+            "signature::nothing_unsigned_runs_while_the_file_is_renamed_and_overwritten_in_place",
+            "--nocapture",
+        ],
+        figures: &[
+            value("starts of a signed file that is replaced", "", "starts", "", AtLeast(10_000.0)),
+            value("that executed an unsigned byte", "", "unsigned", "", AtMost(0.0)),
+            value("that ran", "", "ran", "", AtLeast(1.0)),
+            value("that were refused", "", "skipped", "", AtLeast(1.0)),
+        ],
+        only_when_named: true,
+    },
     // Prints a table of its own, with its baseline and its syncs.
     Bench { name: "commits", by: Example("commit_rate"), args: &[], figures: &[], only_when_named: false },
     Bench {
@@ -175,12 +197,14 @@ pub const BENCHES: &[Bench] = &[
                 "/s",
                 AtLeast(0.7),
             ),
+            value("runs that did not succeed", "row=runs", "not_succeeded", "", AtMost(0.0)),
             value("syncs a run", "row=runs", "syncs_per_run", "", Aim::None),
             value("rows a run", "row=runs", "rows_per_run", "", Aim::None),
             over_plain("runs as another user with rlimits ÷ plain", "row=kinds/as_user_with_limits", AtLeast(0.9)),
             over_plain("the same, agent of 1 GiB", "row=kinds/agent_1GiB", AtLeast(0.9)),
             over_plain("runs with limits of the tree too ÷ plain", "row=kinds/as_user_with_all_limits", Aim::None),
             value("runs behind a shim", "row=kinds/behind_shim", "runs_per_s", "/s", AtLeast(300.0)),
+            value("of all these, runs that did not succeed", "row=kinds", "not_succeeded", "", AtMost(0.0)),
             ratio(
                 "10,000 due at once, last start ÷ spawn loop",
                 "row=herd",
@@ -188,6 +212,7 @@ pub const BENCHES: &[Bench] = &[
                 "s",
                 AtMost(1.4),
             ),
+            value("of these, runs that did not succeed", "row=herd", "not_succeeded", "", AtMost(0.0)),
             value("what a run writes is saved, p99", "row=saves", "p99_ms", "ms", AtMost(500.0)),
             value("lines overwritten before they were saved", "row=saves", "overwritten", "", AtMost(0.0)),
             beside(

@@ -92,7 +92,7 @@ async fn another_digest_is_skipped_with_both_and_what_may_not_be_executed_is_not
     assert_eq!((ended.outcome.as_str(), ended.exit_code), ("failed", Some(127)), "{}", ended.reason);
 }
 
-/// How many starts; 10,000 of them: `BELFRY_STARTS=10000`.
+/// How many starts; 10,000 of them: `cargo xtask bench signature`.
 fn starts() -> u32 {
     std::env::var("BELFRY_STARTS").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }
@@ -148,7 +148,10 @@ async fn nothing_unsigned_runs_while_the_file_is_renamed_and_overwritten_in_plac
     }
     over.store(true, Ordering::Relaxed);
     let turns = attacker.join().unwrap();
+    println!(
+        "{}",
+        json!({"starts": starts(), "ran": ran, "skipped": skipped, "turns": turns, "unsigned": u8::from(mark.exists())})
+    );
     assert!(!mark.exists(), "an unsigned byte was executed");
     assert!(ran > 0 && skipped > 0, "else it shows nothing: {ran} ran, {skipped} skipped, {turns} turns");
-    eprintln!("{ran} ran, {skipped} skipped, {turns} turns of the attacker");
 }

@@ -87,6 +87,7 @@ pub async fn kinds(count: usize, rounds: usize) -> Value {
     let (mut large, mut failed) = (vec![], 0);
     for _ in 0..rounds {
         let plain = herd_of(Kind::Plain, count).await;
+        failed += plain.not_succeeded;
         let mut beside = async |kind| {
             let herd = herd_of(kind, count).await;
             failed += herd.not_succeeded;
