@@ -90,7 +90,7 @@ pub async fn run(plan: &Plan) -> Report {
     let services = Services::add(cluster.any_client()).await;
     let mut kinds: Vec<Kind> = if plan.kinds.is_empty() { Kind::ALL.to_vec() } else { plan.kinds.clone() };
     kinds.retain(|kind| kind.fits(plan.backend, &cluster));
-    let mut report = Report::new(plan.backend, plan.seed, &kinds);
+    let mut report = Report::new(plan, &kinds);
     let mut ordeal = Ordeal {
         cluster: &mut cluster,
         firing: Firing::new(&witness),

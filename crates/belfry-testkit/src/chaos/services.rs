@@ -39,6 +39,8 @@ pub(super) struct Standstill {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) starts: usize,
+    /// Starts on another node than the one before.
+    pub(super) moves: usize,
     /// Two at once, a fence that did not grow, one that does not run.
     pub(super) broken: Vec<String>,
     /// Between an end and the next start; where nothing could start, from the heal on.
@@ -112,6 +114,7 @@ impl Instance {
 impl Seen {
     fn judge(&mut self, name: &str, instances: &[Instance], standstills: &[Standstill]) {
         self.starts += instances.len();
+        self.moves += instances.windows(2).filter(|pair| pair[0].node != pair[1].node).count();
         for (n, one) in instances.iter().enumerate() {
             let beside = instances[n + 1..].iter().find(|later| one.to.is_none_or(|to| later.from < to));
             if let Some(later) = beside {
@@ -149,14 +152,27 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
+    fn instance(node: &str, from: i64, to: Option<i64>, fence: u64) -> Instance {
+        let (service, run, node) = ("s".to_owned(), format!("r{from}"), node.to_owned());
+        Instance { service, run, node, fence, from: at(from), to: to.map(at) }
+    }
+
     fn judged(instances: &[(i64, Option<i64>, u64)], standstills: &[Standstill]) -> Seen {
-        let one = |(from, to, fence): &(i64, Option<i64>, u64)| {
-            let (service, run, node) = ("s".to_owned(), format!("r{from}"), "a0".to_owned());
-            Instance { service, run, node, fence: *fence, from: at(*from), to: to.map(at) }
-        };
+        let one = |(from, to, fence): &(i64, Option<i64>, u64)| instance("a0", *from, *to, *fence);
         let mut seen = Seen::default();
         seen.judge("s", &instances.iter().map(one).collect::<Vec<_>>(), standstills);
         seen
+    }
+
+    #[test]
+    fn a_start_on_another_node_than_the_one_before_is_a_move() {
+        let mut seen = Seen::default();
+        let nodes = ["a0", "a0", "a1", "a0", "a2", "a2"];
+        let instances = (1..).zip(nodes).map(|(n, node)| instance(node, 10 * n, Some(10 * n + 5), n as u64));
+        seen.judge("s", &instances.collect::<Vec<_>>(), &[]);
+        // Another service on another node is none.
+        seen.judge("t", &[instance("a3", 1, None, 1)], &[]);
+        assert_eq!((seen.starts, seen.moves), (7, 3));
     }
 
     #[test]
