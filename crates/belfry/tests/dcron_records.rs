@@ -1,5 +1,6 @@
 //! The wrapper for system cron by what is read back from the coordinator: what it writes down, waits for, hands over and clears away.
 
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
@@ -188,6 +189,60 @@ async fn a_command_that_does_not_heed_term_is_killed_after_a_while() {
     let [record] = &records(&coordinator(&host).await, "deaf").await[..] else { panic!("one record") };
     let Phase::Ended(end) = &record.phase else { panic!("{record:?}") };
     assert_eq!((end.outcome, end.signal), (Outcome::Killed, Some(9)));
+}
+
+/// Who has an instance is known by its record and nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hosts_with_one_id_exclude_each_other() {
+    let ground = Ground::start(Backend::Etcd);
+    let hosts = ["h1", "h2"].map(|name| {
+        let mut host = ground.host(PROGRAM, name);
+        host.env.push(("DCRON_ID".into(), "twin".into()));
+        host
+    });
+    let coordinator = coordinator(&hosts[0]).await;
+    let witness = Holdings::listen().await;
+    for instance in 0..5 {
+        let name = format!("DCRON_NAME=once{instance}.%Y");
+        let command = format!("{} && exec sleep 0.3", witness.hold("once"));
+        let mut calls = [0, 1].map(|host: usize| hosts[host].call(&[&name], &["bash", "-c", &command]));
+        for call in &mut calls {
+            assert_eq!(call.ends().await, Some(0), "{}", call.said());
+        }
+    }
+    assert_eq!(witness.all().len(), 5, "each instance once");
+
+    let command = format!("{} && exec sleep 1000", witness.hold("$HOST"));
+    let call = |host: &Host| host.call(&["DCRON_NAME=twins.%Y", "DCRON_RETRYON=CRASH"], &["bash", "-c", &command]);
+    let holder = call(&hosts[0]);
+    until("it runs", async || (witness.all().len() == 6).then_some(())).await;
+    let _waits = call(&hosts[1]);
+    until("the other one waits", async || (seats(&coordinator, "twins").await == 1).then_some(())).await;
+    holder.signal_group(Signal::SIGKILL);
+    until("the other one has it", async || (witness.all().len() == 7).then_some(())).await;
+    let [.., first, second] = &witness.all()[..] else { panic!("two at least") };
+    assert_eq!((&first.words[..], &second.words[..]), (&["h1".to_owned()][..], &["h2".to_owned()][..]));
+    assert!(first.to.is_some_and(|to| to < second.from), "never both at once: {first:?}, {second:?}");
+    let [record] = &records(&coordinator, "twins").await[..] else { panic!("one record") };
+    assert_eq!((record.host.as_str(), record.attempt), ("twin", 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_an_id_is_known_by_its_address() {
+    let ground = Ground::start(Backend::Etcd);
+    let mut host = ground.host_apart(PROGRAM, "h1");
+    host.env.push(("DCRON_ID".into(), String::new()));
+    let says_where = format!("hostname -I > {}; exec \"$@\"", ground.file("addresses").display());
+    let mut call = host.shell(&says_where, &["DCRON_NAME=address.%Y"], &["true"]);
+    assert_eq!(call.ends().await, Some(0), "{}", call.said());
+    let said = std::fs::read_to_string(ground.file("addresses")).unwrap();
+    let mut known: Vec<String> =
+        said.split_whitespace().filter(|word| word.parse::<Ipv4Addr>().is_ok()).map(str::to_owned).collect();
+    if known.is_empty() {
+        known.push(nix::unistd::gethostname().unwrap().into_string().unwrap());
+    }
+    let [record] = &records(&coordinator(&host).await, "address").await[..] else { panic!("one record") };
+    assert!(known.contains(&record.host), "{} is none of {known:?}", record.host);
 }
 
 /// One call of cron's on each of these hosts.
