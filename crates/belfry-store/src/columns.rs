@@ -45,7 +45,7 @@ pub(crate) fn short_word(value: &str) -> Value {
 }
 
 pub(crate) fn opt_short_word(value: Option<&str>) -> Value {
-    value.map_or(Value::Null, |value| short_word(value))
+    value.map_or(Value::Null, short_word)
 }
 
 pub(crate) fn opt_word(value: Option<impl ToString>) -> Value {
