@@ -42,18 +42,22 @@ impl Shard {
             // Of the attempt that ended, the coordinator has only what the next one needs.
             let known = waiting.get(&id).filter(|known| record.waits().is_some() && known.attempt == run.attempt);
             let run = known.cloned().unwrap_or(run);
-            let end = ended.get(&id);
-            let is_over = end.is_some_and(|end| record.ends_with(end.attempt));
-            if let Some(end) = end.filter(|_| !is_over) {
+            let (over, other) = ended.get(&id).map_or((None, None), |end| {
+                if record.ends_with(end.attempt) { (Some(end), None) } else { (None, Some(end)) }
+            });
+            if let Some(end) = other {
                 self.context.recorder.attempt(Attempt::last_of(end));
             }
             let stage = match (&record.decision, &record.bound) {
-                _ if is_over => Stage::Closing,
+                // Its former owner may not have come to its last look: see `load`.
+                _ if over.is_some_and(|end| end.state == RunState::Lost) => Stage::LastLook,
+                _ if over.is_some() => Stage::Closing,
                 (Some(_), _) => Stage::Deciding,
                 (None, Some(_)) => Stage::Dispatched { taken: false },
                 (None, None) if record.next.is_some() => Stage::Waiting,
                 (None, None) => Stage::Behind { judged: false },
             };
+            let run = over.filter(|_| stage == Stage::LastLook).cloned().unwrap_or(run);
             let mut record = record;
             if record.bound.is_some() {
                 record.fence = Some(run.fence);
@@ -136,6 +140,10 @@ impl Shard {
         }
         let found = std::mem::take(&mut self.found);
         self.found(found);
+        // What was read above was read before these were known to be lost in the store: a server that was told an end since then found them
+        // open there, put it beside them, and told its node that it is kept.
+        let last_look = self.open.iter().filter(|(_, open)| open.stage == Stage::LastLook).map(|(id, _)| *id).collect();
+        self.ask_store(last_look);
         for ((run, _), (from, ended)) in std::mem::take(&mut self.early) {
             self.happened(run, from, Event::Ended(ended));
         }

@@ -32,6 +32,8 @@ const MAY_GO_ON: &str = "it was ordered before its job had `retry.on: lost`, and
 pub struct Found {
     /// Nothing is done with these until this answer.
     pub asked: Vec<RunId>,
+    /// The store did not answer.
+    pub unanswered: bool,
     pub ended: Vec<Run>,
     pub attempts: Vec<Attempt>,
 }
@@ -172,19 +174,25 @@ impl Shard {
     }
 
     pub(super) fn ask_store(&self, asked: Vec<RunId>) {
+        self.ask_store_after(asked, Duration::ZERO);
+    }
+
+    fn ask_store_after(&self, asked: Vec<RunId>, pause: Duration) {
         if asked.is_empty() {
             return;
         }
         let (context, shard) = (self.context.clone(), self.id);
         self.context.tasks.spawn("ask the store for lost runs", async move {
+            tokio::time::sleep(pause).await;
             let answer = tokio::time::timeout(STORE_PATIENCE, look(&context, &asked)).await;
+            let unanswered = Found { unanswered: true, ..Found::default() };
             let found = match answer {
                 Ok(Ok(found)) => found,
                 Ok(Err(cause)) => {
                     context.store_health.away(context.now(), crate::chain(&cause));
-                    Found::default()
+                    unanswered
                 }
-                Err(_) => Found::default(),
+                Err(_) => unanswered,
             };
             if let Some(inbox) = context.shards.inbox(shard) {
                 let _ = inbox.send(ShardMessage::Found(Box::new(Found { asked, ..found }))).await;
@@ -220,10 +228,16 @@ impl Shard {
                 self.ended(attempt.run);
             }
         }
+        let mut again = Vec::new();
         for id in found.asked {
             let Some(open) = self.open.get(&id) else { continue };
             let why = match &open.stage {
                 Stage::Asking { why } => why.clone(),
+                // Nobody looks after it: what is beside it in the store would never be seen.
+                Stage::LastLook if found.unanswered => {
+                    again.push(id);
+                    continue;
+                }
                 Stage::LastLook => {
                     self.close(id);
                     continue;
@@ -238,6 +252,7 @@ impl Shard {
                 None => self.decide(id, Verdict::Lost, why),
             }
         }
+        self.ask_store_after(again, STORE_PATIENCE);
     }
 
     /// The job was changed while the next attempt has no node.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use belfry_control::Control;
 use belfry_coord::faulty::{Fault, Faulty};
 use belfry_coord::{Clock, SystemClock, Write, keys};
+use belfry_core::attempt::Attempt;
 use belfry_core::id::Slot;
 use belfry_core::run::{Event, RunState, Verdict};
 use belfry_core::{JobId, RunId, Timestamp};
@@ -136,6 +137,32 @@ async fn a_job_that_fires_after_its_end_goes_on_when_its_shard_was_taken_with_th
     agent.hello(2).await;
     let next = agent.order_of(|key| *key != first).await;
     assert_eq!(next.job_id, job.to_string());
+    server.stop().await;
+}
+
+/// Its owner gave a run up as lost and stopped before its last look; meanwhile another server was told the end, found the run open in the
+/// store, put the end beside it, and told the node that it is kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_nobody_had_seen_beside_a_lost_run_is_seen_by_the_next_owner() {
+    let cluster = Cluster::new().await.with_ttl(TTL);
+    cluster.job(3).await;
+    let server = cluster.server("first").await;
+    let mut agent = Session::open(&server, 1).await;
+    let id = server.run_now(manual(JobId::from_u128(3))).await.unwrap().id;
+    let key = agent.order().await.key.unwrap();
+    agent.start(&key).await;
+    let going = cluster.stored(id, |run| run.state == RunState::Running).await;
+    server.stop().await;
+    let now = SystemClock.now();
+    let end = Attempt { state: RunState::Succeeded, exit_code: Some(0), ..Attempt::lost(&going, now, String::new()) };
+    let mut lost = going;
+    lost.on(Event::Decided { at: now, verdict: Verdict::Lost, reason: "silent".to_owned() }).unwrap();
+    cluster.store.record_runs(&[lost]).await.unwrap();
+    cluster.store.record_attempts(&[end]).await.unwrap();
+    let server = cluster.server("second").await;
+    let corrected = cluster.stored(id, |run| run.state == RunState::Succeeded).await;
+    assert!(corrected.late);
+    until(|| server.cluster().open_runs == 0).await;
     server.stop().await;
 }
 
