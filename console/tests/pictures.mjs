@@ -63,7 +63,7 @@ try {
   for (const [name, place, shown] of pictures) {
     await visit(page, belfry, place);
     await page.getByText(shown).first().waitFor();
-    await settled(page);
+    await settled(page, place);
     // Nothing under the pointer.
     await page.mouse.move(0, 0);
     await page.screenshot({ path: join(folder, `console-${name}.png`) });

@@ -1,25 +1,16 @@
-// A real Belfry for the browser tests: `belfry up` in a temporary folder on a free port, and the console from CONSOLE_DIST, else from the binary, else from dist.
+// A real Belfry for the browser tests: `belfry up` in a temporary folder on a port of its own, and the console from CONSOLE_DIST, else from the binary, else from dist.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 
+import { reservePort } from './ports.mjs';
 import { serveConsole } from './serve.mjs';
 
 const BINARY = process.env.BELFRY_BIN;
 const READY_MS = 60_000;
-
-export async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 /** Asks until it is so; says what it waited for when it never is. */
 export async function until(what, ask, limit = READY_MS) {
@@ -56,12 +47,14 @@ export async function startBelfry({ kind = 'up', flags = [], prepare = () => {} 
   if (!BINARY) throw new Error('BELFRY_BIN must name the belfry binary that is tested');
   const folder = mkdtempSync(join(tmpdir(), 'belfry-browser-'));
   prepare(join(folder, 'server'));
-  const port = await freePort();
-  const base = `http://127.0.0.1:${port}`;
-  const agents = kind === 'server' ? ['--listen-agents', `127.0.0.1:${await freePort()}`] : ['--name', 'alpha', '--slots', '8', '--allow-root'];
-  const args = [kind, '--data', join(folder, 'server'), '--listen', `127.0.0.1:${port}`, '--default-timezone', 'Europe/Berlin', ...agents, ...flags];
+  const port = await reservePort();
+  const base = `http://127.0.0.1:${port.number}`;
+  // Whoever joins is told which one it is.
+  const agents = kind === 'server' ? ['--listen-agents', '127.0.0.1:0'] : ['--name', 'alpha', '--slots', '8', '--allow-root'];
+  const args = [kind, '--data', join(folder, 'server'), '--listen', `127.0.0.1:${port.number}`, '--default-timezone', 'Europe/Berlin', ...agents, ...flags];
   const processes = [];
   let server;
+  let front;
   const start = async () => {
     server = new Process([...args, '--quit-time', '1s'].filter((_, index, all) => kind === 'up' || index < all.length - 2));
     processes.push(server);
@@ -70,9 +63,21 @@ export async function startBelfry({ kind = 'up', flags = [], prepare = () => {} 
       return fetch(`${base}/readyz`).then((answer) => answer.ok, () => false);
     });
   };
-  await start();
-  const own = !process.env.CONSOLE_DIST && (await serves(base));
-  const front = own ? { url: base, stop: async () => {} } : await serveConsole(resolve(process.env.CONSOLE_DIST ?? 'dist'), () => base);
+  const stop = async () => {
+    for (const one of processes.toReversed()) await one.stop();
+    await front?.stop();
+    await port.free();
+    rmSync(folder, { recursive: true, force: true });
+  };
+  try {
+    await start();
+    const own = !process.env.CONSOLE_DIST && (await serves(base));
+    front = own ? { url: base, stop: async () => {} } : await serveConsole(resolve(process.env.CONSOLE_DIST ?? 'dist'), () => base);
+  } catch (cause) {
+    // Nobody else can: what goes on would keep this process from ending.
+    await stop();
+    throw cause;
+  }
   const read = (name) => readFileSync(join(folder, 'server', name), 'utf8').trim();
 
   return {
@@ -106,11 +111,7 @@ export async function startBelfry({ kind = 'up', flags = [], prepare = () => {} 
     /** The last that its processes said. */
     log: () => processes.map((one) => one.log.slice(-4_000)).join('\n'),
     folder,
-    async stop() {
-      for (const one of processes.toReversed()) await one.stop();
-      await front.stop();
-      rmSync(folder, { recursive: true, force: true });
-    },
+    stop,
   };
 }
 

@@ -5,16 +5,28 @@ import { join } from 'node:path';
 
 import { chromium } from 'playwright-core';
 
-import { until } from './belfry.mjs';
+import { startBelfry, until } from './belfry.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const shots = process.env.SCREENSHOTS;
+/** For a machine that is busy with other tests: it ends what never comes, and judges no speed. */
+const NEVER_MS = 60_000;
 
 export async function startBrowser(flags = []) {
   return chromium.launch({
     executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    timeout: NEVER_MS,
     args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run', ...flags],
   });
+}
+
+/** A server and a browser, or neither: what is left of a start that failed would keep the tests from ever ending. */
+export async function startBoth(how) {
+  const [belfry, browser] = await Promise.allSettled([startBelfry(how), startBrowser()]);
+  if (belfry.value && browser.value) return [belfry.value, browser.value];
+  await browser.value?.close();
+  await belfry.value?.stop();
+  throw belfry.reason ?? browser.reason;
 }
 
 /** A window of its own: other cookies, other storage. Errors of the page are kept in `errors`. */
@@ -26,8 +38,8 @@ export async function openWindow(browser, { language = 'en', scheme = 'light', w
     viewport: { width, height },
     permissions: ['clipboard-read', 'clipboard-write'],
   });
-  // For a machine that is busy with other tests: it ends what never comes, and judges no speed.
-  context.setDefaultTimeout(60_000);
+  context.setDefaultTimeout(NEVER_MS);
+  await context.addInitScript(keepToasts);
   const page = await context.newPage();
   page.errors = [];
   page.on('pageerror', (error) => page.errors.push(String(error.stack ?? error)));
@@ -36,6 +48,19 @@ export async function openWindow(browser, { language = 'en', scheme = 'light', w
     if (message.type() === 'error' && !/status of (4\d\d|50[234])|ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY/.test(message.text())) page.errors.push(message.text());
   });
   return page;
+}
+
+/** Runs in the page, before anything of it. */
+function keepToasts() {
+  globalThis.toasts = [];
+  new MutationObserver((changes) => {
+    for (const added of changes.flatMap((change) => [...change.addedNodes])) if (added.matches?.('.toast')) globalThis.toasts.push(added.textContent);
+  }).observe(document, { subtree: true, childList: true });
+}
+
+/** What was answered in passing: it goes away by itself, which a busy machine may sleep through. */
+export async function toasted(page, text) {
+  await page.waitForFunction((wanted) => globalThis.toasts.some((toast) => toast.includes(wanted)), text);
 }
 
 const SIGN_IN_TRIES = 4;
@@ -55,16 +80,34 @@ export async function signIn(page, belfry, user = 'admin', password = belfry.pas
   await page.locator('header.bar nav').waitFor().catch(async (late) => {
     throw new Error(`${user} was not let in: ${await page.locator('body').innerText()}\n${page.errors.join('\n')}\n${belfry.log()}`, { cause: late });
   });
+  await settled(page, place);
 }
 
 /** Goes to a place of the console and waits until what it reads is there. */
 export async function visit(page, belfry, place) {
-  await page.evaluate((hash) => (location.hash = hash), place);
-  await settled(page);
+  const moves = await page.evaluate(
+    (hash) =>
+      new Promise((read) => {
+        const [from, before] = [location.hash.split('?')[0], location.href];
+        // So that the focus which the page takes can be told from the one that was.
+        document.activeElement?.blur();
+        const went = () => read(location.hash.split('?')[0] !== from);
+        // The router listens since before.
+        addEventListener('hashchange', went, { once: true });
+        location.hash = hash;
+        if (location.href === before) went();
+      }),
+    place,
+  );
+  await settled(page, place);
+  // Whatever one types before that goes elsewhere.
+  if (moves) await page.waitForFunction(() => ['H1', 'MAIN'].includes(document.activeElement?.tagName));
 }
 
-export async function settled(page) {
-  await page.locator('h1').first().waitFor();
+/** The page of this place is shown, and not the one before it; what it reads is there. */
+export async function settled(page, place) {
+  const path = place.slice(1).split('?')[0];
+  await page.locator(`main[data-path=${JSON.stringify(path)}] h1`).first().waitFor();
   await page.waitForFunction(() => document.querySelector('.loading') === null);
 }
 

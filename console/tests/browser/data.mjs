@@ -6,7 +6,7 @@ export const VIEWER = { name: 'vera', password: 'look-but-not-touch' };
 export const TEAM = { name: 'tom', password: 'edits-in-one-team' };
 
 /** What users write themselves, as it stands on pages: it is nobody's to translate. */
-export const WRITTEN = [`nightly ${MARKUP}`, MARKUP, MARKUP.slice(0, 40), MARKUP.slice(0, 30), 'echo start; echo bad >&2; echo done', 'echo going; sleep 600', 'echo up; sleep 600', 'echo boom'];
+export const WRITTEN = [`nightly ${MARKUP}`, MARKUP, MARKUP.slice(0, 40), MARKUP.slice(0, 30), 'echo start; echo bad >&2; echo done', 'echo going; sleep infinity', 'echo up; sleep infinity', 'sleep infinity', 'echo boom'];
 
 export async function makeData(belfry) {
   const job = (document) => belfry.api('POST', '/jobs', document);
@@ -15,8 +15,8 @@ export async function makeData(belfry) {
   await job({ name: 'backup', description: `nightly ${MARKUP}`, labels: { team: 'db', note: MARKUP.slice(0, 40) }, schedule: '0 4 * * *', action: { shell: { command: 'echo start; echo bad >&2; echo done' } } });
   await job({ name: 'report', schedule: ['30 2 * * *', '@hourly'], action: { shell: { command: `echo '${MARKUP.replaceAll("'", '')}'; exit 3` } } });
   await job({ name: 'rotate-logs', schedule: '@every 1h', action: { script: { name: 'rotate' } } });
-  await job({ name: 'long', action: { shell: { command: 'echo going; sleep 600' } } });
-  await job({ name: 'web', action: { service: { command: 'echo up; sleep 600' } } });
+  await job({ name: 'long', action: { shell: { command: 'echo going; sleep infinity' } } });
+  await job({ name: 'web', action: { service: { command: 'echo up; sleep infinity' } } });
   await job({ name: 'paused', enabled: false, schedule: '0 5 * * 1-5', action: { exec: { argv: ['/bin/true'] } } });
   await job({ name: 'build', namespace: 'team', action: { shell: { command: 'true' } } });
   await belfry.api('POST', '/users', { name: VIEWER.name, password: VIEWER.password, grants: { '*': 'viewer' } });
@@ -36,11 +36,11 @@ export async function makeEnds(belfry) {
   const shell = (command) => ({ action: { shell: { command } } });
   const jobs = {
     failed: shell('exit 4'),
-    timedOut: { ...shell('sleep 600'), timeout: { after: '1s', grace: '1s' } },
-    killed: shell('echo going; sleep 600'),
-    lost: shell('sleep 600'),
-    skipped: shell('sleep 600'),
-    queued: { ...shell('sleep 600'), overlap: 'queue' },
+    timedOut: { ...shell('sleep infinity'), timeout: { after: '1s', grace: '1s' } },
+    killed: shell('echo going; sleep infinity'),
+    lost: shell('sleep infinity'),
+    skipped: shell('sleep infinity'),
+    queued: { ...shell('sleep infinity'), overlap: 'queue' },
     retried: { ...shell('exit 5'), retry: { attempts: 2, delay: '1s' } },
     waiting: { ...shell('exit 6'), retry: { attempts: 2, delay: '1h', max_delay: '1h' } },
     excluded: { ...shell('true'), select: { exclude: ['alpha'] } },
@@ -79,7 +79,7 @@ export async function makeEnds(belfry) {
       webhook: { url: 'https://hooks.example/belfry', on: ['failed', 'timed_out'] },
     },
     flapping: { action: { service: { command: 'exit 3' } } },
-    stranded: { action: { service: { command: 'sleep 600' } }, select: { hosts: ['moon'] } },
+    stranded: { action: { service: { command: 'sleep infinity' } }, select: { hosts: ['moon'] } },
     each: { ...shell('true'), run_on: 'each', schedule: '@hourly' },
     home: { ...shell('true'), run_on: 'home', schedule: '@hourly' },
   };

@@ -4,8 +4,8 @@ import { after, afterEach, before, beforeEach, test } from 'node:test';
 
 import { load } from 'js-yaml';
 
-import { startBelfry, until } from './belfry.mjs';
-import { openWindow, settled, shot, signIn, startBrowser, violations, visit } from './browser.mjs';
+import { until } from './belfry.mjs';
+import { openWindow, settled, shot, signIn, startBoth, violations, visit } from './browser.mjs';
 import { fill, leaves, openGroups, put, sampleOf, shown, valueAt } from './fields.mjs';
 
 let belfry;
@@ -27,7 +27,7 @@ const APART = {
 };
 
 before(async () => {
-  [belfry, browser] = await Promise.all([startBelfry(), startBrowser()]);
+  [belfry, browser] = await startBoth();
 });
 // A window for each: unsaved changes of one test that failed must not hold up the next.
 beforeEach(async () => {
@@ -205,7 +205,7 @@ test('unsaved changes are asked about when one leaves, and are there again after
   await until('the draft is kept', () => page.evaluate(() => Object.keys(sessionStorage).some((key) => key.includes('unsaved'))));
   page.once('dialog', (asked) => asked.accept());
   await page.reload();
-  await settled(page);
+  await settled(page, '#/jobs/default/unsaved/edit');
   await page.getByText('These are your unsaved changes from before.').waitFor();
   assert.equal(await page.locator('[data-field=description] input').inputValue(), 'not yet saved');
   await page.getByRole('button', { name: 'Forget them' }).click();

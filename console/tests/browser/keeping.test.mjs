@@ -3,15 +3,15 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, test } from 'node:test';
 
-import { ended, startBelfry, until } from './belfry.mjs';
-import { openWindow, shot, signIn, startBrowser, violations, visit } from './browser.mjs';
+import { ended, until } from './belfry.mjs';
+import { openWindow, shot, signIn, startBoth, violations, visit } from './browser.mjs';
 
 let belfry;
 let browser;
 let page;
 
 before(async () => {
-  [belfry, browser] = await Promise.all([startBelfry({ kind: 'server' }), startBrowser()]);
+  [belfry, browser] = await startBoth({ kind: 'server' });
 });
 beforeEach(async () => {
   page = await openWindow(browser);
@@ -49,7 +49,7 @@ test('nodes join by the line that the console shows', async () => {
 });
 
 test('a service shows where it is, and moves', async () => {
-  await belfry.api('POST', '/jobs', { name: 'web', action: { service: { command: 'echo up; sleep 600' } } });
+  await belfry.api('POST', '/jobs', { name: 'web', action: { service: { command: 'echo up; sleep infinity' } } });
   const service = async () => (await belfry.api('GET', '/services')).items[0];
   const before = await until('it runs', async () => ((await service())?.state === 'running' ? service() : null));
   await visit(page, belfry, '#/services');

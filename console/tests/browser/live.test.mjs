@@ -4,14 +4,14 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
-import { ended, startBelfry, until } from './belfry.mjs';
-import { openWindow, shot, signIn, startBrowser, visit } from './browser.mjs';
+import { ended, until } from './belfry.mjs';
+import { openWindow, shot, signIn, startBoth, visit } from './browser.mjs';
 
 let belfry;
 let browser;
 
 before(async () => {
-  [belfry, browser] = await Promise.all([startBelfry(), startBrowser()]);
+  [belfry, browser] = await startBoth();
 });
 after(async () => {
   await browser?.close();
@@ -48,7 +48,7 @@ test('100,000 lines keep the page small', async (t) => {
 });
 
 test('a server that goes away is said so, and what is shown is true again when it is back', async () => {
-  await belfry.api('POST', '/jobs', { name: 'steady', action: { shell: { command: 'sleep 600' } } });
+  await belfry.api('POST', '/jobs', { name: 'steady', action: { shell: { command: 'sleep infinity' } } });
   const { id } = await belfry.api('POST', '/jobs/default/steady/run', {});
   const page = await openWindow(browser);
   await signIn(page, belfry, 'admin', belfry.password, '#/services');
@@ -67,7 +67,7 @@ test('a server that goes away is said so, and what is shown is true again when i
 });
 
 test('a server that falls silent is said so, what may have changed is marked, and all is live again when it goes on', async () => {
-  await belfry.api('POST', '/jobs', { name: 'silent', action: { shell: { command: 'echo going; sleep 600' } } });
+  await belfry.api('POST', '/jobs', { name: 'silent', action: { shell: { command: 'echo going; sleep infinity' } } });
   const { id } = await belfry.api('POST', '/jobs/default/silent/run', {});
   await until('it runs', async () => (await belfry.api('GET', `/runs/${id}`)).state === 'running');
   const [jobs, nodes, users] = await Promise.all(

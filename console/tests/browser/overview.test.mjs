@@ -2,15 +2,15 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { ended, startBelfry, until } from './belfry.mjs';
-import { openWindow, signIn, startBrowser } from './browser.mjs';
+import { ended, until } from './belfry.mjs';
+import { openWindow, signIn, startBoth } from './browser.mjs';
 
 const REQUESTS_MAX = 6;
 let belfry;
 let browser;
 
 before(async () => {
-  [belfry, browser] = await Promise.all([startBelfry(), startBrowser()]);
+  [belfry, browser] = await startBoth();
 });
 after(async () => {
   await browser?.close();
@@ -20,7 +20,7 @@ after(async () => {
 test('every section of the overview shows what is so, with at most six requests', async () => {
   const job = (name, command, more) => belfry.api('POST', '/jobs', { name, action: { shell: { command } }, ...more });
   await job('broken', 'exit 7', { schedule: '0 4 * * *' });
-  await job('steady', 'sleep 600');
+  await job('steady', 'sleep infinity');
   await job('often', 'true', { schedule: '0 5 * * *' });
   await job('halted', 'true', { enabled: false });
   for (let i = 0; i < 2; i++) await ended(belfry, (await belfry.api('POST', '/jobs/default/broken/run', {})).id);

@@ -2,14 +2,13 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { startBelfry } from './belfry.mjs';
-import { openWindow, signIn, startBrowser, violations, visit } from './browser.mjs';
+import { openWindow, signIn, startBoth, violations, visit } from './browser.mjs';
 
 let belfry;
 let browser;
 
 before(async () => {
-  [belfry, browser] = await Promise.all([startBelfry(), startBrowser()]);
+  [belfry, browser] = await startBoth();
 });
 after(async () => {
   await browser?.close();

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { startBelfry, until } from './belfry.mjs';
-import { openWindow, settled, shot, signIn, startBrowser, violations, visit } from './browser.mjs';
+import { until } from './belfry.mjs';
+import { openWindow, settled, shot, signIn, startBoth, violations, visit } from './browser.mjs';
 import { makeData, makeEnds, TEAM, VIEWER, WRITTEN } from './data.mjs';
 import { englishOn, isEnglish } from './texts.mjs';
 
@@ -15,7 +15,7 @@ let places;
 let ends;
 
 before(async () => {
-  [belfry, browser] = await Promise.all([startBelfry(), startBrowser()]);
+  [belfry, browser] = await startBoth();
   ends = await makeEnds(belfry);
   data = await makeData(belfry);
   places = {
@@ -358,7 +358,7 @@ test('signing in and out; a wrong password is said; one comes back to where one 
   await page.locator('input[type=password]').fill(belfry.password);
   await page.locator('form button.primary').click();
   await page.waitForURL(/#\/nodes$/);
-  await settled(page);
+  await settled(page, '#/nodes');
   await page.locator('header summary').click();
   await page.getByRole('button', { name: 'Sign out' }).click();
   await page.waitForURL(/#\/login/);
