@@ -160,6 +160,7 @@ test('the second of two editors sees three versions and decides', async () => {
   const other = await openWindow(browser);
   await signIn(other, belfry);
   const description = (on) => on.locator('[data-field=description] input');
+  let base = 'base';
   for (const decide of ['Go on editing', 'Take theirs, forget mine', 'Save mine over theirs']) {
     await visit(page, belfry, '#/jobs');
     await visit(page, belfry, '#/jobs/default/contested/edit');
@@ -174,7 +175,14 @@ test('the second of two editors sees three versions and decides', async () => {
     await dialog.getByText('admin saved revision').waitFor();
     assert.equal(await page.getByText('These are your unsaved changes from before.').count(), 0);
     assert.deepEqual(await violations(page), []);
-    for (const view of ['What you changed', 'Theirs against yours', 'What they changed']) await dialog.getByLabel(view).check();
+    const [theirs, mine] = [`theirs ${decide}`, `mine ${decide}`];
+    for (const [view, gone, come] of [['What you changed', base, mine], ['Theirs against yours', theirs, mine], ['What they changed', base, theirs]]) {
+      await dialog.getByLabel(view).check();
+      const diff = dialog.getByRole('group', { name: view });
+      await diff.waitFor();
+      const texts = (kind) => diff.locator(`tr.${kind} .text`).allTextContents();
+      assert.deepEqual([await texts('gone'), await texts('new')], [[`description: ${gone}`], [`description: ${come}`]], `${view}, then ${decide}`);
+    }
     await shot(page, 'edit-conflict');
     await dialog.getByRole('button', { name: decide }).click();
     await dialog.waitFor({ state: 'detached' });
@@ -189,6 +197,7 @@ test('the second of two editors sees three versions and decides', async () => {
     } else {
       assert.equal(await description(page).inputValue(), `theirs ${decide}`);
     }
+    base = (await belfry.api('GET', '/jobs/default/contested')).document.description;
   }
   await other.context().close();
 });
