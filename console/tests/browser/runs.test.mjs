@@ -131,6 +131,55 @@ test('output is wrapped or not, followed or not, and downloaded', async () => {
   assert.match(text, /said 1\.\nsaid 2\.\n/);
 });
 
+test('colours are those that the program chose, stderr is marked, and all of it can be read in light and dark', async () => {
+  const colour = 'for c in $(seq 30 37) $(seq 90 97) $(seq 40 47); do printf "\\033[%smcode %s\\033[0m\\n" $c $c; done';
+  await job('painted', `${colour}; printf '\\033[38;5;202mcube 202\\033[0m\\n'; echo plain; echo complaint >&2`);
+  const id = await start('painted');
+  await ended(belfry, id);
+  await visit(page, belfry, `#/runs/${id}`);
+  await page.getByText('27 lines', { exact: true }).waitFor();
+  const named = (first, name) => Array.from({ length: 8 }, (_, n) => [`code ${first + n}`, name(n)]);
+  const painted = await log().locator('.text span').evaluateAll((all) => all.map((one) => [one.textContent, [...one.classList].filter((name) => /^([fb]g\d+|own)$/.test(name)).join(' ')]));
+  assert.deepEqual(Object.fromEntries(painted), Object.fromEntries([...named(30, (n) => `fg${n}`), ...named(90, (n) => `fg${n + 8}`), ...named(40, (n) => `bg${n}`), ['cube 202', 'own']]));
+  assert.equal(await log().getByText('cube 202').evaluate((one) => one.style.getPropertyValue('--own')), 'rgb(255 95 0)');
+  // Each is a colour of its own: a class without a rule would look like text. Black may, where text is black, and white where it is white.
+  const drawn = (codes, property) => Promise.all(codes.map((code) => log().getByText(`code ${code}`, { exact: true }).evaluate((one, name) => getComputedStyle(one)[name], property)));
+  const letters = await log().locator('.line.err').evaluateAll((all) => all.map((one) => [one.querySelector('.s').textContent, one.querySelector('.s').title, one.querySelector('.text').textContent]));
+  assert.deepEqual(letters, [['E', 'stderr', 'complaint']]);
+  assert.equal(await log().locator('.s', { hasText: 'E' }).count(), 1);
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme });
+    const colours = await drawn([30, 31, 32, 33, 34, 35, 36, 37, 90, 91, 92, 93, 94, 95, 96], 'color');
+    assert.equal(new Set(colours).size, 15, `${colorScheme}: ${colours}`);
+    const plain = await log().getByText('plain', { exact: true }).evaluate((one) => getComputedStyle(one).color);
+    assert.equal(colours.indexOf(plain, 1), -1, `${colorScheme}: ${plain}`);
+    const grounds = await drawn([40, 41, 42, 43, 44, 45, 46], 'backgroundColor');
+    assert.equal(new Set(grounds).size, 7, `${colorScheme}: ${grounds}`);
+    assert.deepEqual(await violations(page), [], colorScheme);
+    await shot(page, `run-colours-${colorScheme}`);
+  }
+});
+
+test('the time line tells every step, and how long after the one before it came', async () => {
+  await job('stepped', 'sleep 1.2');
+  const id = await start('stepped');
+  const run = await ended(belfry, id);
+  await visit(page, belfry, `#/runs/${id}`);
+  const steps = page.locator('section', { has: page.getByRole('heading', { name: 'Time line' }) }).locator('li');
+  assert.deepEqual(await steps.locator('strong').allTextContents(), ['Planned', 'Claimed', 'Dispatched', 'Started', 'Ended']);
+  const instants = [run.planned, run.claimed_at, run.dispatched_at, run.started_at, run.ended_at];
+  assert.deepEqual(await steps.locator('time').evaluateAll((all) => all.map((one) => one.dateTime)), instants);
+  const delays = await steps.locator('.muted').allTextContents();
+  assert.equal(delays[0], '');
+  for (let index = 1; index < instants.length; index++) {
+    const ms = Date.parse(instants[index]) - Date.parse(instants[index - 1]);
+    // Less than a tenth of it, and less than a second, is left out of what is longer than a second.
+    if (Math.abs(ms) < 1_000) assert.equal(delays[index], ms < 0 ? `−${-ms}ms` : `+${ms}ms`);
+    else if (ms < 10_000) assert.equal(delays[index], `+${(Math.floor(ms / 100) / 10).toFixed(1)}s`);
+    else assert.match(delays[index], /^\+(\d+m )?\d+s$/);
+  }
+});
+
 test('each attempt leads to its own output', async () => {
   const counted = join(belfry.folder, 'tries');
   await job('tried', `echo x >> '${counted}'; echo "try $(wc -l < '${counted}')."; exit 1`, { retry: { attempts: 2, delay: '1s' } });
