@@ -145,6 +145,7 @@ impl Assigner {
         let plain = homes.iter().map(|(job, (home, _))| (*job, *home)).collect();
         let moves = plan(&jobs, &nodes, &plain);
         let any = !moves.is_empty();
+        let mut store_is_away = false;
         for step in moves {
             match step {
                 Move::Release { job } => {
@@ -154,12 +155,15 @@ impl Assigner {
                 Move::Assign { job, node } => {
                     let Some(definition) = wanted.get(&job) else { continue };
                     let old = homes.get(&job);
+                    if store_is_away && old.is_some_and(|(home, _)| home.node.is_some()) {
+                        continue; // it would be asked, and let the others wait
+                    }
                     match after(context, definition, old.map(|(home, _)| *home)).await {
                         Ok(home) => put(context, job, old, Home { node: Some(node), ..home }).await?,
-                        // Where its fires were left off is not known, and they must not run again. Nor is it of the others now.
+                        // Where its fires were left off is not known, and they must not run again.
                         Err(cause) => {
                             context.store_health.away(context.now(), crate::chain(&cause));
-                            break;
+                            store_is_away = true;
                         }
                     }
                 }

@@ -4,7 +4,7 @@
 
 mod taken;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,8 +31,6 @@ const RUNS_PER_WRITE_MAX: usize = 2_000;
 const CHUNKS_WORTH_A_WRITE: usize = 256;
 const CHUNK_BYTES_PER_WRITE_MAX: usize = 4 << 20;
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
-/// Beyond it, what the store refuses for good is only told of. An end stays with its agent, which says it again.
-const REFUSED_MAX: usize = 10_000;
 /// What the store refuses for good is offered to it again after so long: another Belfry may serve by then.
 const REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
@@ -58,9 +56,17 @@ struct Dirty {
     /// Being written right now.
     writing: usize,
     runs_writing: usize,
+    /// Set aside, see [`Refused`].
+    refused: usize,
 }
 
 impl Dirty {
+    fn is_written_no_more(&mut self, batch: &Batch) {
+        let runs = batch.runs.len() + batch.attempts.len();
+        self.runs_writing = self.runs_writing.saturating_sub(runs);
+        self.writing = self.writing.saturating_sub(runs + batch.chunks.len());
+    }
+
     fn take_chunk(&mut self, context: &Context, chunk: &Arc<OutputChunk>) -> Verdict {
         let bytes = chunk.bytes.len();
         // A single one has room, however large: else it would never be taken.
@@ -92,6 +98,20 @@ impl Batch {
         chunks.chain(attempts).chain(runs).collect()
     }
 
+    fn together(some: Vec<Batch>) -> Batch {
+        let mut all = Batch { runs: vec![], attempts: vec![], chunks: vec![] };
+        for one in some {
+            all.runs.extend(one.runs);
+            all.attempts.extend(one.attempts);
+            all.chunks.extend(one.chunks);
+        }
+        all
+    }
+
+    fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.attempts.is_empty() && self.chunks.is_empty()
+    }
+
     /// Of a batch of one.
     fn run(&self) -> Option<RunId> {
         let chunk = self.chunks.first().map(|chunk| chunk.run);
@@ -112,22 +132,32 @@ impl Batch {
     }
 }
 
-/// What the store refuses for good, while it takes others: a defect of ours. It is told of, and kept as long as this server lives, for
-/// its end must not hold up those of other runs; the run's key stays with the coordinator.
+/// What the store refuses for good while it takes others: a defect of ours. It is told of, and kept as long as this server lives, with all
+/// that follows of the same run: its end must not be in the store, nor its agent told so, without what came before it. Other runs go on.
 #[derive(Default)]
 struct Refused {
     kept: Vec<Batch>,
+    runs: HashSet<RunId>,
     offered: Option<Instant>,
 }
 
 impl Refused {
-    fn keep(&mut self, one: Batch, cause: &belfry_store::StoreError) {
-        let run = one.run().map(|run| run.to_string()).unwrap_or_default();
-        tracing::error!(%run, "the store refuses a record; it is kept in memory and offered again every ten seconds: {}", crate::chain(cause));
-        if self.kept.len() < REFUSED_MAX {
-            self.kept.push(one);
-        }
+    fn keep(&mut self, some: Vec<Batch>) {
+        self.runs.extend(some.iter().filter_map(Batch::run));
+        self.kept.extend(some);
         self.offered.get_or_insert_with(Instant::now);
+    }
+
+    /// What belongs to a run that is kept already, apart.
+    fn withhold(&self, batch: &mut Batch) -> Vec<Batch> {
+        if self.runs.is_empty() {
+            return Vec::new();
+        }
+        let is_kept = |run: &RunId| self.runs.contains(run);
+        let runs = batch.runs.extract_if(.., |run| is_kept(&run.id)).collect();
+        let attempts = batch.attempts.extract_if(.., |attempt| is_kept(&attempt.run)).collect();
+        let chunks = batch.chunks.extract_if(.., |chunk| is_kept(&chunk.run)).collect();
+        Batch { runs, attempts, chunks }.apart()
     }
 
     async fn is_due(&self) {
@@ -211,7 +241,7 @@ impl Recorder {
     pub fn unrecorded(&self) -> Unrecorded {
         let dirty = self.lock();
         Unrecorded {
-            runs: (dirty.runs.len() + dirty.runs_writing + dirty.attempts.len()) as u64,
+            runs: (dirty.runs.len() + dirty.runs_writing + dirty.attempts.len() + dirty.refused) as u64,
             output_bytes: dirty.chunk_bytes as u64,
             full: self.is_full.load(Ordering::Relaxed),
         }
@@ -273,21 +303,28 @@ impl Recorder {
                 tokio::time::sleep_until(last + WRITES_APART).await;
             }
             last_write = Some(Instant::now());
-            if let Some(batch) = self.take() {
-                match batch.write(context).await {
+            if let Some(mut batch) = self.take() {
+                let of_kept = refused.withhold(&mut batch);
+                self.set_aside(&mut refused, of_kept);
+                let taken = match batch.write(context).await {
                     Ok(()) => {
-                        retry_delay = Duration::from_millis(50);
                         context.store_health.ok();
                         self.is_written(context, batch).await;
+                        true
                     }
                     Err(cause) if cause.is_transient() => {
                         context.store_health.away(context.now(), crate::chain(&cause));
                         self.put_back(batch);
-                        tokio::time::sleep(retry_delay).await;
-                        retry_delay = (retry_delay * 2).min(RETRY_DELAY_MAX);
+                        false
                     }
-                    // It does not take one of them: the others must not wait for that.
+                    // It may not take one of them: the others must not wait for that.
                     Err(_) => self.write_apart(context, batch, &mut refused).await,
+                };
+                if taken {
+                    retry_delay = Duration::from_millis(50);
+                } else {
+                    tokio::time::sleep(retry_delay).await;
+                    retry_delay = (retry_delay * 2).min(RETRY_DELAY_MAX);
                 }
                 // What is left, or came meanwhile.
                 self.wake.notify_one();
@@ -333,47 +370,104 @@ impl Recorder {
     }
 
     async fn is_written(&self, context: &Context, batch: Batch) {
+        if batch.is_empty() {
+            return;
+        }
         {
             let mut dirty = self.lock();
-            (dirty.writing, dirty.runs_writing) = (0, 0);
+            dirty.is_written_no_more(&batch);
             dirty.chunk_bytes -= batch.chunks.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
         }
         self.tell(context, batch).await;
         self.ask_again(context);
     }
 
-    /// One by one. What is refused then is set aside.
-    async fn write_apart(&self, context: &Context, batch: Batch, refused: &mut Refused) {
-        let mut left = batch.apart().into_iter();
-        while let Some(one) = left.next() {
+    /// One by one, and nothing of a run after what is refused of it. False: the store took nothing, so it is no single record's fault; all of
+    /// them wait as they do while it is away.
+    async fn write_apart(&self, context: &Context, batch: Batch, refused: &mut Refused) -> bool {
+        let mut left = VecDeque::from(batch.apart());
+        let (mut held, mut not_taken, mut any_taken) = (HashSet::new(), Vec::new(), false);
+        let mut last_cause = None;
+        while let Some(one) = left.pop_front() {
+            if one.run().is_some_and(|run| held.contains(&run)) {
+                not_taken.push(one);
+                continue;
+            }
             match one.write(context).await {
-                Ok(()) => self.is_written(context, one).await,
+                Ok(()) => {
+                    any_taken = true;
+                    self.is_written(context, one).await;
+                }
                 Err(cause) if cause.is_transient() => {
                     context.store_health.away(context.now(), crate::chain(&cause));
-                    std::iter::once(one).chain(left).for_each(|one| self.put_back(one));
-                    return;
+                    self.put_back(Batch::together(not_taken.into_iter().chain([one]).chain(left).collect()));
+                    return false;
                 }
-                Err(cause) => refused.keep(one, &cause),
+                Err(cause) => {
+                    held.extend(one.run());
+                    not_taken.push(one);
+                    last_cause = Some(crate::chain(&cause));
+                }
             }
         }
-        // What was set aside is being written no more.
-        let mut dirty = self.lock();
-        (dirty.writing, dirty.runs_writing) = (0, 0);
+        let cause = last_cause.unwrap_or_default();
+        if any_taken {
+            context.store_health.ok();
+            let runs: Vec<String> = held.iter().map(RunId::to_string).collect();
+            tracing::error!(
+                "the store refuses what is to be recorded of {}; it is kept in memory and offered again every ten seconds: {cause}",
+                runs.join(", ")
+            );
+            self.set_aside(refused, not_taken);
+        } else {
+            context.store_health.away(context.now(), cause);
+            self.put_back(Batch::together(not_taken));
+        }
+        any_taken
     }
 
+    fn set_aside(&self, refused: &mut Refused, some: Vec<Batch>) {
+        if some.is_empty() {
+            return;
+        }
+        let mut dirty = self.lock();
+        some.iter().for_each(|one| dirty.is_written_no_more(one));
+        refused.keep(some);
+        dirty.refused = refused.kept.len();
+    }
+
+    /// Each run's in their order, up to the first that is refused again.
     async fn offer_again(&self, context: &Context, refused: &mut Refused) {
-        for one in std::mem::take(&mut refused.kept) {
+        let mut kept = VecDeque::from(std::mem::take(&mut refused.kept));
+        let (mut held, mut not_taken) = (HashSet::new(), Vec::new());
+        while let Some(one) = kept.pop_front() {
+            if one.run().is_some_and(|run| held.contains(&run)) {
+                not_taken.push(one);
+                continue;
+            }
             match one.write(context).await {
                 Ok(()) => self.is_written(context, one).await,
-                Err(_) => refused.kept.push(one),
+                Err(cause) => {
+                    held.extend(one.run());
+                    not_taken.push(one);
+                    if cause.is_transient() {
+                        not_taken.extend(kept);
+                        break;
+                    }
+                }
             }
         }
-        refused.offered = Some(Instant::now());
+        *refused = Refused::default();
+        if !not_taken.is_empty() {
+            refused.keep(not_taken);
+        }
+        self.lock().refused = refused.kept.len();
     }
 
-    fn put_back(&self, Batch { runs, mut attempts, mut chunks }: Batch) {
+    fn put_back(&self, batch: Batch) {
         let mut dirty = self.lock();
-        (dirty.writing, dirty.runs_writing) = (0, 0);
+        dirty.is_written_no_more(&batch);
+        let Batch { runs, mut attempts, mut chunks } = batch;
         attempts.append(&mut dirty.attempts);
         dirty.attempts = attempts;
         chunks.append(&mut dirty.chunks);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::session::check_grants;
-use crate::auth::{Credential, Permit, new_token, random_bits};
+use crate::auth::{Credential, Permit, common_grants, new_token, random_bits};
 use crate::errors::{Answer, ApiError};
 use crate::input::{JsonBody, PathValues};
 use crate::moment::Moment;
@@ -154,7 +154,14 @@ pub async fn remove_token(
 ) -> Answer<StatusCode> {
     let seen = seen_by(&state, &permit).await?;
     let token = seen.iter().find(|token| token.id == id).ok_or_else(|| ApiError::not_found("token", &id))?;
-    if matches!(permit.caller.credential, Credential::Token(_)) && !permit.caller.grants.include(&token.grants) {
+    let in_force = match &token.owner {
+        TokenOwner::Service(_) => token.grants.clone(),
+        TokenOwner::User(name) => {
+            let owner = state.store.user(name).await?;
+            owner.map_or_else(Grants::default, |owner| common_grants(&token.grants, &owner.grants))
+        }
+    };
+    if matches!(permit.caller.credential, Credential::Token(_)) && !permit.caller.grants.include(&in_force) {
         let message =
             "a token removes only tokens that may do no more than itself; sign in with the password for others";
         return Err(ApiError::forbidden(message));

@@ -342,11 +342,14 @@ impl Shard {
     fn missed_meanwhile(&self, id: RunId, now: Timestamp) -> Option<String> {
         let open = self.open.get(&id).filter(|open| open.record.trigger == Trigger::Schedule)?;
         let on_time = |at_ms: i64| at_ms - open.record.planned <= due::ON_TIME_MS;
-        if on_time(now.as_millisecond()) || !on_time(open.record.claimed_at) || !self.context.trusts(now) {
+        // Jitter is no lateness.
+        let jitter = open.start_at.duration_since(open.run.planned).max(SignedDuration::ZERO);
+        let late = now.saturating_sub(jitter).unwrap_or(now);
+        if on_time(late.as_millisecond()) || !on_time(open.record.claimed_at) || !self.context.trusts(now) {
             return None;
         }
         let slot = self.jobs.get(open.run.job).filter(|slot| slot.service.is_none())?;
-        match due::judge(&slot.schedule, &slot.misfire, open.run.planned, now) {
+        match due::judge(&slot.schedule, &slot.misfire, open.run.planned, late) {
             Due::Run => None,
             Due::Skip { reason } => Some(reason),
         }
@@ -439,7 +442,7 @@ impl Shard {
                 self.close(*id);
             }
         }
-        self.ask_store(last_look);
+        self.look_last(last_look, std::time::Duration::ZERO);
     }
 
     pub(super) fn close(&mut self, id: RunId) {

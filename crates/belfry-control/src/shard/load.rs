@@ -143,7 +143,7 @@ impl Shard {
         // What was read above was read before these were known to be lost in the store: a server that was told an end since then found them
         // open there, put it beside them, and told its node that it is kept.
         let last_look = self.open.iter().filter(|(_, open)| open.stage == Stage::LastLook).map(|(id, _)| *id).collect();
-        self.ask_store(last_look);
+        self.look_last(last_look, Duration::ZERO);
         for ((run, _), (from, ended)) in std::mem::take(&mut self.early) {
             self.happened(run, from, Event::Ended(ended));
         }

@@ -32,7 +32,7 @@ const MAY_GO_ON: &str = "it was ordered before its job had `retry.on: lost`, and
 pub struct Found {
     /// Nothing is done with these until this answer.
     pub asked: Vec<RunId>,
-    /// The store did not answer.
+    /// The store did not answer, and may later.
     pub unanswered: bool,
     pub ended: Vec<Run>,
     pub attempts: Vec<Attempt>,
@@ -173,26 +173,41 @@ impl Shard {
         self.ask_store(asked);
     }
 
-    pub(super) fn ask_store(&self, asked: Vec<RunId>) {
-        self.ask_store_after(asked, Duration::ZERO);
+    /// Whether another server put an end beside what is recorded as lost. However long the store takes: nobody looks after it.
+    pub(super) fn look_last(&self, asked: Vec<RunId>, pause: Duration) {
+        if asked.is_empty() {
+            return;
+        }
+        let (context, shard) = (self.context.clone(), self.id);
+        self.context.tasks.spawn("last look for ends", async move {
+            tokio::time::sleep(pause).await;
+            let found = match context.store.attempts_among(&asked).await {
+                Ok(attempts) => Found { attempts, ..Found::default() },
+                Err(cause) => {
+                    context.store_health.away(context.now(), crate::chain(&cause));
+                    Found { unanswered: cause.is_transient(), ..Found::default() }
+                }
+            };
+            if let Some(inbox) = context.shards.inbox(shard) {
+                let _ = inbox.send(ShardMessage::Found(Box::new(Found { asked, ..found }))).await;
+            }
+        });
     }
 
-    fn ask_store_after(&self, asked: Vec<RunId>, pause: Duration) {
+    pub(super) fn ask_store(&self, asked: Vec<RunId>) {
         if asked.is_empty() {
             return;
         }
         let (context, shard) = (self.context.clone(), self.id);
         self.context.tasks.spawn("ask the store for lost runs", async move {
-            tokio::time::sleep(pause).await;
             let answer = tokio::time::timeout(STORE_PATIENCE, look(&context, &asked)).await;
-            let unanswered = Found { unanswered: true, ..Found::default() };
             let found = match answer {
                 Ok(Ok(found)) => found,
                 Ok(Err(cause)) => {
                     context.store_health.away(context.now(), crate::chain(&cause));
-                    unanswered
+                    Found::default()
                 }
-                Err(_) => unanswered,
+                Err(_) => Found::default(),
             };
             if let Some(inbox) = context.shards.inbox(shard) {
                 let _ = inbox.send(ShardMessage::Found(Box::new(Found { asked, ..found }))).await;
@@ -233,7 +248,6 @@ impl Shard {
             let Some(open) = self.open.get(&id) else { continue };
             let why = match &open.stage {
                 Stage::Asking { why } => why.clone(),
-                // Nobody looks after it: what is beside it in the store would never be seen.
                 Stage::LastLook if found.unanswered => {
                     again.push(id);
                     continue;
@@ -252,7 +266,7 @@ impl Shard {
                 None => self.decide(id, Verdict::Lost, why),
             }
         }
-        self.ask_store_after(again, STORE_PATIENCE);
+        self.look_last(again, STORE_PATIENCE);
     }
 
     /// The job was changed while the next attempt has no node.

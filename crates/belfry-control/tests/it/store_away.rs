@@ -201,9 +201,38 @@ async fn a_record_that_the_store_refuses_for_good_keeps_no_other_out_of_history(
     assert_eq!(cluster.stored(runs[1], |run| run.state.is_ended()).await.state, RunState::Succeeded);
     assert!(cluster.store.run(runs[0]).await.unwrap().is_none());
     assert!(matches!(control.cluster().store, belfry_control::Health::Ok), "{:?}", control.cluster().store);
+    assert_eq!(control.cluster().unrecorded.runs, 1, "it is counted with what waits");
     *database.refuses.lock().unwrap() = None;
     // It was kept, and is offered again.
     assert_eq!(cluster.stored(runs[0], |run| run.state.is_ended()).await.state, RunState::Succeeded);
+    control.stop().await;
+}
+
+/// A password that was changed, say: it is no record's fault, and all of them wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_takes_nothing_is_away_whatever_it_says() {
+    let (cluster, database) = cluster(ControlConfig::default()).await;
+    let jobs = [cluster.job(1).await, cluster.job(2).await];
+    let control = cluster.server("a").await;
+    let mut agent = Session::open(&control, 1).await;
+    // A word that is in every record.
+    *database.refuses.lock().unwrap() = Some("default".to_owned());
+    let mut runs = Vec::new();
+    for job in jobs {
+        runs.push(control.run_now(manual(job)).await.unwrap().id);
+        let key = agent.order_of(|key| key.run == runs.last().unwrap().to_string()).await.key.unwrap();
+        agent.start(&key).await;
+        agent.end(&key, "succeeded", 0).await;
+    }
+    until("it is said to be away", async || {
+        matches!(control.cluster().store, belfry_control::Health::Away { .. }).then_some(())
+    })
+    .await;
+    *database.refuses.lock().unwrap() = None;
+    for run in runs {
+        assert_eq!(cluster.stored(run, |run| run.state.is_ended()).await.state, RunState::Succeeded);
+    }
+    until("nothing waits", async || (control.cluster().unrecorded == Default::default()).then_some(())).await;
     control.stop().await;
 }
 
