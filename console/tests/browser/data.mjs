@@ -19,11 +19,13 @@ export async function makeData(belfry) {
   await job({ name: 'web', action: { service: { command: 'echo up; sleep infinity' } } });
   await job({ name: 'paused', enabled: false, schedule: '0 5 * * 1-5', action: { exec: { argv: ['/bin/true'] } } });
   await job({ name: 'build', namespace: 'team', action: { shell: { command: 'true' } } });
+  // One line of ten thousand characters.
+  await job({ name: 'wide', action: { shell: { command: 'seq -s, 2100' } } });
   await belfry.api('POST', '/users', { name: VIEWER.name, password: VIEWER.password, grants: { '*': 'viewer' } });
   await belfry.api('POST', '/users', { name: TEAM.name, password: TEAM.password, grants: { team: 'editor' } });
   await belfry.api('POST', '/tokens', { label: `ci ${MARKUP.slice(0, 30)}`, expires_in: '30d' });
   const runs = {};
-  for (const name of ['backup', 'report', 'rotate-logs']) runs[name] = (await ended(belfry, (await belfry.api('POST', `/jobs/default/${name}/run`, {})).id)).id;
+  for (const name of ['backup', 'report', 'rotate-logs', 'wide']) runs[name] = (await ended(belfry, (await belfry.api('POST', `/jobs/default/${name}/run`, {})).id)).id;
   runs.long = (await belfry.api('POST', '/jobs/default/long/run', {})).id;
   await belfry.api('PATCH', '/jobs/default/backup', { schedule: '0 3 * * *' });
   const [node] = (await belfry.api('GET', '/nodes')).items;

@@ -57,6 +57,45 @@ test('the palette opens with / and finds a job', async () => {
   await page.getByRole('combobox', { name: 'Search' }).waitFor();
 });
 
+test('the palette acts, by keyboard alone', async () => {
+  await job('default', 'handled', 'true', { schedule: '0 4 * * *' });
+  await visit(page, belfry, '#/jobs/default/handled');
+  await button('Pause').waitFor();
+  // Under the pointer an offer would be chosen.
+  await page.mouse.move(0, 0);
+  const chosen = page.locator('[role=option][aria-selected=true]');
+  const take = async (name, arrow) => {
+    await page.keyboard.press('/');
+    const search = page.getByRole('combobox');
+    await search.waitFor();
+    const offers = await page.locator('[role=option] .cut').allTextContents();
+    assert.ok(offers.includes(name), `${name} is offered: ${offers}`);
+    for (let pressed = 0; pressed < offers.length && (await chosen.locator('.cut').textContent()) !== name; pressed++) await page.keyboard.press(arrow);
+    assert.equal(await chosen.locator('.cut').textContent(), name);
+    assert.equal(await search.getAttribute('aria-activedescendant'), await chosen.getAttribute('id'));
+    await page.keyboard.press('Enter');
+    await search.waitFor({ state: 'detached' });
+  };
+  await take('Pause: default/handled', 'ArrowDown');
+  await toasted(page, 'default/handled is paused');
+  await button('Resume').waitFor();
+  await take('Resume: default/handled', 'ArrowDown');
+  await toasted(page, 'default/handled is resumed');
+  await button('Pause').waitFor();
+  assert.notEqual((await documentOf('default/handled')).enabled, false);
+  const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+  const light = await ground();
+  await take('Switch between light and dark', 'ArrowDown');
+  assert.notEqual(await ground(), light);
+  await take('切换为中文', 'ArrowUp');
+  await button('暂停').waitFor();
+  await take('Switch to English', 'ArrowUp');
+  await button('Pause').waitFor();
+  await take('Sign out', 'ArrowUp');
+  await page.waitForURL(/#\/login/);
+  assert.equal(await page.evaluate(async () => (await fetch('api/v1/whoami')).status), 401);
+});
+
 test('typing in a filter keeps the focus and is in the address', async () => {
   for (const name of ['keeper', 'other']) await job('typing', name);
   await visit(page, belfry, '#/jobs?namespace=typing');
@@ -102,6 +141,56 @@ test('many are paused, resumed and labelled at once', async () => {
   const document = await documentOf('bulk/one');
   assert.equal(document.labels.team, 'bulk');
   assert.notEqual(document.enabled, false);
+});
+
+test('what was chosen is let go at once', async () => {
+  for (const name of ['one', 'two']) await job('chosen', name);
+  await visit(page, belfry, '#/jobs?namespace=chosen');
+  for (const name of ['one', 'two']) await page.getByLabel(`Choose chosen/${name}`).check();
+  const bar = page.getByRole('group', { name: 'What to do with the chosen jobs' });
+  await bar.getByText('2 jobs chosen').waitFor();
+  await button('Clear', bar).click();
+  await bar.waitFor({ state: 'detached' });
+  assert.equal(await page.locator('main input[type=checkbox]:checked').count(), 0);
+  // It is not the filter's: that stays.
+  assert.match(page.url(), /namespace=chosen/);
+});
+
+test('a row tells the last results, when the job fires next, and how often it ran', async () => {
+  const at = new Date(Date.now() + 50 * 60_000).toISOString().replace(/\.\d+/, '');
+  await job('rows', 'told', 'exit $E', { schedule: `@at ${at}` });
+  for (const E of ['0', '3', '0']) await ended(belfry, (await belfry.api('POST', '/jobs/rows/told/run', { env: { E } })).id);
+  // The record of a run follows its end.
+  await until('three runs are recorded', async () => (await belfry.api('GET', '/jobs/rows/told')).runs === 3);
+  await visit(page, belfry, '#/jobs?namespace=rows');
+  const row = page.locator('tr[data-row]', { hasText: 'told' });
+  await row.getByRole('img', { name: 'Last 3 runs: 2 Succeeded, 1 Failed', exact: true }).waitFor();
+  assert.equal(await row.locator('td').last().textContent(), '3');
+  const next = row.locator('td').nth(-2).locator('time');
+  assert.equal(Date.parse(await next.getAttribute('datetime')), Date.parse(at));
+  const first = await next.textContent();
+  assert.match(first, /^in \d+m \d\ds$/);
+  await until('it counts down', async () => (await next.textContent()) !== first);
+  assert.match(await next.textContent(), /^in \d+m \d\ds$/);
+});
+
+test('the next 20 fires stand there on both clocks, with what clock changes do to them', async () => {
+  await job('default', 'clocks', 'true', { schedule: '30 2 * 3,10 0L', timezone: 'Europe/Berlin', dst: { overlap: 'last' } });
+  const { items: fires } = await belfry.api('GET', '/jobs/default/clocks/fires?limit=20');
+  await visit(page, belfry, '#/jobs/default/clocks');
+  const table = page.locator('section', { has: page.getByRole('heading', { name: 'Next fires' }) }).locator('table');
+  assert.deepEqual(await table.locator('th').allTextContents(), ['In', 'In Europe/Berlin', 'Yours (Asia/Shanghai)']);
+  const rows = await table.locator('tr:has(time)').evaluateAll((all) => all.map((row) => [row.querySelector('time').dateTime, ...[...row.querySelectorAll('td.tabular')].map((cell) => cell.textContent)]));
+  const onClock = (text) => text.slice(0, 19).replace('T', ' ');
+  assert.equal(rows.length, 20);
+  assert.deepEqual(rows, fires.map(({ at, local }) => [at, onClock(local), onClock(new Date(Date.parse(at) + 8 * 3_600_000).toISOString())]));
+  // From each to the next the clock was changed once, and each stands in the hour of a change.
+  const changes = await table.locator('tr.warn:not(.note)').allTextContents();
+  const offsets = fires.map(({ local }) => local.slice(19));
+  assert.deepEqual(changes.map((text) => text.trim()), offsets.slice(1).map((to, index) => `The clock of this zone changes here: ${offsets[index]} becomes ${to}`));
+  assert.deepEqual(new Set(offsets), new Set(['+01:00', '+02:00']));
+  const notes = (text) => table.locator('tr.note', { hasText: text }).count();
+  assert.deepEqual([await notes('This time of day does not exist on that day'), await notes('comes twice on that day: this is the second.')], [10, 10]);
 });
 
 test('many are run at once, and lose a label at once', async () => {
@@ -207,6 +296,22 @@ test('a job is run with an environment, and what it printed is shown', async () 
   await page.getByRole('log').getByText('A is 1').waitFor();
 });
 
+test('a run that is going keeps another one out, unless that one is forced', async () => {
+  await job('default', 'alone', 'sleep infinity');
+  const { id } = await belfry.api('POST', '/jobs/default/alone/run', {});
+  await until('it runs', async () => (await belfry.api('GET', `/runs/${id}`)).state === 'running');
+  for (const [force, state] of [[false, 'Skipped'], [true, 'Running']]) {
+    await visit(page, belfry, '#/jobs/default/alone');
+    await button('Run now').click();
+    await dialog().getByLabel('Also when a run is going that it should not overlap').setChecked(force);
+    await confirm('Run now');
+    await page.waitForURL((url) => url.hash.startsWith('#/runs/'));
+    await page.locator('main header').getByText(state, { exact: true }).waitFor();
+    assert.notEqual(page.url().split('/').at(-1), id);
+  }
+  await belfry.api('POST', '/jobs/default/alone/kill', {});
+});
+
 test('output follows, is searched, and the run is killed and run again', async () => {
   await job('default', 'talker', 'while :; do echo "said $((i += 1))."; sleep 0.25; done');
   const { id } = await belfry.api('POST', '/jobs/default/talker/run', {});
@@ -248,6 +353,21 @@ test('saved state is read and changed', async () => {
   assert.equal((await belfry.api('GET', '/jobs/default/keeper/state')).values.N, '41');
   await button('Cancel').click();
   await page.getByText('41', { exact: true }).waitFor();
+  // Keys are added and taken away.
+  const kept = async () => (await belfry.api('GET', '/jobs/default/keeper/state')).values;
+  await button('Edit').click();
+  await button('Add').click();
+  await page.getByLabel('Key').nth(1).fill('MORE');
+  await page.getByLabel('Value').nth(1).fill('than one');
+  await button('Save').click();
+  await page.locator('td').getByText('than one', { exact: true }).waitFor();
+  assert.deepEqual(await kept(), { MORE: 'than one', N: '41' });
+  await button('Edit').click();
+  await button('Remove N').click();
+  await button('Save').click();
+  await page.locator('td').getByText('MORE', { exact: true }).waitFor();
+  assert.deepEqual(await page.locator('main td code').allTextContents(), ['MORE']);
+  assert.deepEqual(await kept(), { MORE: 'than one' });
 });
 
 test('of more revisions than a page an old one is found, and only the first has nothing before it', async () => {
@@ -272,9 +392,21 @@ test('the document of a job is copied', async () => {
 
 test('revisions show what changed and are restored', async () => {
   await job('default', 'revised');
-  await belfry.api('PATCH', '/jobs/default/revised', { description: 'changed' });
+  for (const description of ['changed', 'changed again']) await belfry.api('PATCH', '/jobs/default/revised', { description });
   await visit(page, belfry, '#/jobs/default/revised?tab=revisions');
-  await page.getByText('description: changed').waitFor();
+  const differs = async (name, gone, come) => {
+    const diff = page.getByRole('group', { name, exact: true });
+    await diff.locator('tr.new', { hasText: come }).waitFor();
+    const texts = (kind) => diff.locator(`tr.${kind} .text`).allTextContents();
+    assert.deepEqual([await texts('gone'), await texts('new')], [gone, [come]]);
+  };
+  await differs('Compared with the revision before', ['description: changed'], 'description: changed again');
+  assert.equal(await page.getByRole('link', { name: 'Compared with the current one' }).count(), 0);
+  await page.getByRole('link', { name: /^2 / }).first().click();
+  await differs('Compared with the revision before', [], 'description: changed');
+  await page.getByRole('link', { name: 'Compared with the current one' }).click();
+  await page.waitForURL(/revision=2&against=current/);
+  await differs('Compared with the current one', ['description: changed'], 'description: changed again');
   await page.getByRole('link', { name: /^1 / }).first().click();
   await button('Restore').click();
   await confirm('Restore');

@@ -87,6 +87,37 @@ test('a job is run on the node that is chosen', async () => {
   await dialog().getByRole('alert').waitFor();
 });
 
+test('a node tells what its machine is', async () => {
+  const { id } = (await belfry.api('GET', '/nodes')).items.find((one) => one.name === 'one');
+  const { host } = await until('its machine is known', async () => {
+    const node = await belfry.api('GET', `/nodes/${id}`);
+    return node.host && node;
+  });
+  await visit(page, belfry, `#/nodes/${id}`);
+  const section = page.locator('section', { has: page.getByRole('heading', { name: 'Machine' }) });
+  const fact = (term) => section.locator(`dt:text-is("${term}") + dd`);
+  const size = (bytes) => {
+    const steps = Math.min(4, Math.floor(Math.log2(bytes) / 10));
+    const value = bytes / 1024 ** steps;
+    return `${steps === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][steps]}`;
+  };
+  for (const [term, total, left] of [['Memory', 'memory_total', 'memory_available'], ['Disk', 'disk_total', 'disk_free']]) {
+    const meter = section.getByRole('meter', { name: term });
+    // It is measured again and again, here and there.
+    await until(`${term} is as full as the API says`, async () => {
+      const { host: now } = await belfry.api('GET', `/nodes/${id}`);
+      return Math.abs(Number(await meter.getAttribute('aria-valuenow')) - 100 * (1 - now[left] / now[total])) < 2;
+    });
+    const told = (await fact(term).textContent()).trim();
+    assert.match(told, /^[\d.]+ [KMGT]?i?B of /);
+    assert.ok(told.endsWith(` of ${size(host[total])} free`), `${term}: ${told}`);
+  }
+  assert.match(await fact('Processor').textContent(), new RegExp(`(^|· |\\s)${host.cpus} processors?\\s*$`));
+  assert.match(await fact('Load of 1, 5, 15 min').textContent(), /^\d+\.\d\d · \d+\.\d\d · \d+\.\d\d$/);
+  assert.equal(await fact('System').textContent(), `${host.os} · ${host.kernel}`);
+  assert.ok(Math.abs(Date.parse(await fact('Booted').locator('time').getAttribute('datetime')) - Date.parse(host.booted_at)) < 5_000);
+});
+
 test('a node is drained, excluded, changed and deleted', async () => {
   const node = async () => (await belfry.api('GET', '/nodes')).items.find((one) => one.name === 'one');
   await visit(page, belfry, `#/nodes/${(await node()).id}`);

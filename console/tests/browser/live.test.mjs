@@ -47,22 +47,44 @@ test('100,000 lines keep the page small', async (t) => {
   await page.context().close();
 });
 
-test('a server that goes away is said so, and what is shown is true again when it is back', async () => {
+test('a server that goes away is said so, nothing is shown as if it still ran, and what is shown is true again when it is back', async () => {
   await belfry.api('POST', '/jobs', { name: 'steady', action: { shell: { command: 'sleep infinity' } } });
-  const { id } = await belfry.api('POST', '/jobs/default/steady/run', {});
+  await belfry.api('POST', '/jobs', { name: 'web', action: { service: { command: 'sleep infinity' } } });
   const page = await openWindow(browser);
-  await signIn(page, belfry, 'admin', belfry.password, '#/services');
-  for (const place of ['#/services', `#/runs/${id}`]) {
-    await visit(page, belfry, place);
+  await signIn(page, belfry);
+  const section = page.locator('main section', { has: page.getByRole('heading', { name: 'Running now' }) });
+  const tile = page.locator('ul.tiles > li', { hasText: 'Open runs' });
+  const [running, runningAsOf, asOf] = [/^Running$/, /^Running\sas of \d\d:\d\d:\d\d$/, /^\sas of \d\d:\d\d:\d\d$/];
+  /** Where it is told that something runs: as it is told while that is known, and while it is not. Not there: told by nothing. */
+  const told = {
+    services: [[page.locator('tr[data-row]', { hasText: 'web' }), running, runningAsOf]],
+    run: [[page.locator('main header'), running, runningAsOf]],
+    overview: [[section, null, asOf], [tile, /^2 Running$/, /^2 Running\sas of \d\d:\d\d:\d\d$/]],
+  };
+  for (const [name, places] of Object.entries(told)) {
+    await until('the service runs', async () => (await belfry.api('GET', '/services')).items[0]?.state === 'running');
+    const { id } = await belfry.api('POST', '/jobs/default/steady/run', {});
+    await until('the run goes on', async () => (await belfry.api('GET', `/runs/${id}`)).state === 'running');
+    await visit(page, belfry, { services: '#/services', run: `#/runs/${id}`, overview: '#/' }[name]);
+    if (name === 'overview') await section.getByRole('link', { name: 'default/steady' }).waitFor();
+    for (const [where, known] of places) if (known) await where.getByText(known).waitFor();
+    assert.equal(await page.getByText(/as of/).count(), 0, `${name}: all is live`);
     await belfry.halt();
     await page.getByText('The server does not answer.').first().waitFor();
-    await shot(page, 'server-away');
+    for (const [where, known, old] of places) {
+      await where.getByText(old).waitFor();
+      if (known) assert.equal(await where.getByText(known).count(), 0, `${name} says that it runs`);
+    }
+    await shot(page, `server-away-${name}`);
     await belfry.restart();
     await page.getByText('The server does not answer.').first().waitFor({ state: 'detached' });
+    // `belfry up` took the run with it: the page must not go on saying that it runs.
+    const run = await ended(belfry, id);
+    if (name === 'run') await until('the page says how it ended', async () => (await page.locator('main').innerText()).toLowerCase().includes(run.state.replace('_', ' ')));
+    if (name === 'overview') await section.getByRole('link', { name: 'default/steady' }).waitFor({ state: 'detached' });
+    for (const [where, , old] of places) await where.getByText(old).waitFor({ state: 'detached' });
   }
-  // `belfry up` took the run with it: the page must not go on saying that it runs.
-  const run = await ended(belfry, id);
-  await until('the page says how it ended', async () => (await page.locator('main').innerText()).toLowerCase().includes(run.state.replace('_', ' ')));
+  assert.deepEqual(page.errors, []);
   await page.context().close();
 });
 

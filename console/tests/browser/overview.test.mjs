@@ -6,6 +6,8 @@ import { ended, until } from './belfry.mjs';
 import { openWindow, signIn, startBoth } from './browser.mjs';
 
 const REQUESTS_MAX = 6;
+/** Nothing is read anew so soon; what is asked twice within it is asked once too often. */
+const AGAIN_MS_MIN = 3_000;
 let belfry;
 let browser;
 
@@ -34,11 +36,17 @@ test('every section of the overview shows what is so, with at most six requests'
   // What the page before asked for is not counted.
   await page.goto('about:blank');
   const asked = [];
-  page.on('request', (request) => new URL(request.url()).pathname.startsWith('/api/') && asked.push(new URL(request.url()).pathname));
+  page.on('request', (request) => {
+    const path = new URL(request.url()).pathname;
+    if (!path.startsWith('/api/')) return;
+    // What is read anew as time goes by: on a busy machine that may begin before all is drawn.
+    if (asked.some((before) => before.path === path && Date.now() - before.at > AGAIN_MS_MIN)) return;
+    asked.push({ path, at: Date.now() });
+  });
   await page.goto(`${belfry.url}/#/`);
   const section = (name) => page.locator('main section', { has: page.getByRole('heading', { name, exact: true }) });
   await until('every section is there', async () => (await page.locator('main section').count()) === 5);
-  assert.ok(asked.length <= REQUESTS_MAX, `it asked ${asked.length} times: ${asked.join(' ')}`);
+  assert.ok(asked.length <= REQUESTS_MAX, `it asked ${asked.length} times: ${asked.map(({ path }) => path).join(' ')}`);
   await section('Needs attention').locator('li', { hasText: 'default/broken' }).first().waitFor();
   await section('Running now').locator('li', { hasText: 'default/steady' }).waitFor();
   await section('Around now').getByRole('img', { name: /^default\/broken: 2 Failed/ }).waitFor();
