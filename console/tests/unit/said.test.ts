@@ -77,6 +77,7 @@ describe('every text of these sources', () => {
     'look behind the cursor',
     'look into the store',
     'ask the store for lost runs',
+    'last look for ends',
     'deliveries to a webhook',
     '{}/{} is at revision {}',
     '{}/{} is new',
