@@ -301,3 +301,40 @@ async fn nothing_begins_when_its_deadline_is_over() {
     assert_eq!(run(&spawner, what()).await.code(), ExitStatus::Code(0));
     assert!(witness.exists());
 }
+
+/// A machine that is short of memory takes the pages of idle programs away, and its disk may be slow when they are needed again.
+#[tokio::test]
+async fn what_a_shim_needs_at_its_deadline_stays_in_memory() {
+    let spawner = spawner_with(far_off());
+    let plain = spawner.spawn(exec(["sleep", "1000"])).await.expect("start");
+    let zygote = parent(plain.pid);
+    assert_eq!(kept_code_bytes(zygote), 0, "nothing is kept for work that no shim holds to a deadline");
+    let held = spawner.spawn(exclusive(exec(["sleep", "1000"]))).await.expect("start");
+    assert_eq!(parent(held.pid), zygote, "its shim");
+    until("code is kept", || kept_code_bytes(zygote) > 64 * 1024).await;
+}
+
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let (_, rest) = stat.rsplit_once(") ").expect("a name in brackets");
+    rest.split(' ').nth(1).and_then(|parent| parent.parse().ok()).expect("its parent")
+}
+
+/// Of the program text that is mapped there: what the kernel may not take away.
+fn kept_code_bytes(pid: u32) -> u64 {
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("it lives");
+    let (mut bytes, mut sum) = (0, 0);
+    for line in smaps.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words[..] {
+            [range, rights, _, _, ..] if range.contains('-') => {
+                let (from, to) = range.split_once('-').expect("a range");
+                let number = |text| u64::from_str_radix(text, 16).expect("a place");
+                bytes = if rights == "r-xp" { number(to) - number(from) } else { 0 };
+            }
+            ["VmFlags:", ..] if words.contains(&"lo") => sum += bytes,
+            _ => {}
+        }
+    }
+    sum
+}

@@ -7,6 +7,7 @@
 mod clone;
 mod ending;
 mod launch;
+mod memory;
 mod mounts;
 mod out_of_reach;
 mod reap;

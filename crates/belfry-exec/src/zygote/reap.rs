@@ -21,6 +21,7 @@ impl Zygote {
             match self.roots.remove(&pid) {
                 None => {
                     let _orphan = reap(pid);
+                    self.memory.reaped(pid);
                 }
                 Some(root) => self.close_root(pid, &root),
             }

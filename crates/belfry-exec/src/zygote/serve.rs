@@ -12,6 +12,7 @@ use nix::sys::signalfd::SignalFd;
 use super::clone::ChildStack;
 use super::ending::{Ending, end_all_descendants};
 use super::launch::{Failure, Given, Launch, Report, Started, Way};
+use super::memory::Memory;
 use super::mounts::Mounts;
 use crate::clock;
 use crate::deadline::Deadline;
@@ -34,6 +35,7 @@ pub(super) struct Zygote {
     outbox_since: Duration,
     child_stack: ChildStack,
     mounts: Mounts,
+    pub(super) memory: Memory,
 }
 
 /// The first process of a run.
@@ -74,6 +76,7 @@ impl Zygote {
             outbox_since: Duration::ZERO,
             child_stack: ChildStack::new(),
             mounts: Mounts::new(),
+            memory: Memory::default(),
         })
     }
 
@@ -180,6 +183,9 @@ impl Zygote {
         let given = Given { standard: [stdin, &stdout, &stderr], sealed: sealed.as_ref() };
         match launch.start(way, &given) {
             Ok(Started { pid, report, shim }) => {
+                if exclusive {
+                    self.memory.keep_what_shims_need();
+                }
                 let root = Root { token, tag, started_at_ns, report: None, shim, failed: false };
                 let root = self.roots.entry(pid).insert_entry(root).into_mut();
                 match report {

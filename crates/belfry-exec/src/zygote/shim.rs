@@ -20,7 +20,7 @@ use nix::unistd::{Pid, getppid, setsid};
 
 use super::ending::end_all_descendants;
 use super::reap::{End, has_children, reap_all};
-use super::{close_all_but, raw};
+use super::{close_all_but, memory, raw};
 use crate::clock;
 use crate::deadline::{Deadline, LastMoments};
 use crate::processes::Processes;
@@ -91,16 +91,22 @@ impl Shim {
         prctl::set_name(c"belfry-shim")?;
         let _already_leader = setsid();
         SigSet::all().thread_block()?;
+        memory::keep_what_is_touched();
         let wanted = SigSet::from_iter([Signal::SIGCHLD, ZYGOTE_GONE, TREE_ASKED, TREE_WILL_BE_ASKED]);
         let signals = SignalFd::with_flags(&wanted, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
         Ok(Shim { zygote, word, signals, timer, deadline })
     }
 
-    /// Until nothing of the run is left. `first`: its first process.
     pub(super) fn watch(self, first: i32) -> ! {
         // Also the pipes of its output, whose end is waited for, and the zygote's socket.
         close_all_but(&[raw(&self.word), self.signals.as_fd().as_raw_fd(), self.timer.as_fd().as_raw_fd()]);
+        self.hold(first);
+        super::launch::exit_now()
+    }
+
+    /// Until nothing of the run is left. `first`: its first process.
+    pub(super) fn hold(&self, first: i32) {
         let mut watch = Watch::of(first);
         let is_orphaned = loop {
             match self.step(&mut watch) {
@@ -115,7 +121,6 @@ impl Shim {
             end_all_descendants(|pid, end| watch.reaped(pid, end));
         }
         self.say(&watch, left_behind);
-        super::launch::exit_now()
     }
 
     fn say(&self, watch: &Watch, left_behind: u32) {
