@@ -39,6 +39,7 @@ const GAP_BYTES_MAX: u64 = 64 * 1024;
 const REHEARSED_DEADLINE: Duration = Duration::from_millis(2);
 /// In /proc/self/pagemap, a number for each page.
 const PAGE_IS_THERE: u64 = 1 << 63;
+const PAGE_IS_OF_A_FILE: u64 = 1 << 61;
 
 impl Memory {
     /// Not before it is needed: it takes a few milliseconds.
@@ -90,11 +91,12 @@ fn rehearse(zygote: Pid) -> io::Result<Vec<Range<u64>>> {
     present_pages()
 }
 
-/// All of this process that is in memory, but for what the kernel itself put there.
+/// All of this process that is in memory, but for what the kernel itself put there. Pages of files come first, for whoever may not lock all:
+/// a copy begins without any of those, so they are what it went through; what it has inherited is taken away only where there is swap.
 fn present_pages() -> io::Result<Vec<Range<u64>>> {
     let page_bytes = sysconf(SysconfVar::PAGE_SIZE)?.unwrap_or(4096) as u64;
     let (maps, pagemap) = (std::fs::read_to_string("/proc/self/maps")?, File::open("/proc/self/pagemap")?);
-    let mut present: Vec<Range<u64>> = Vec::new();
+    let (mut of_files, mut inherited): (Vec<Range<u64>>, Vec<Range<u64>>) = (Vec::new(), Vec::new());
     let mut numbers = vec![0; 64 * 1024];
     for mapping in maps.lines().filter_map(mapping) {
         let mut place = mapping.start;
@@ -106,20 +108,21 @@ fn present_pages() -> io::Result<Vec<Range<u64>>> {
                 break;
             }
             for number in numbers[..count].chunks_exact(size_of::<u64>()) {
-                let is_there = number.try_into().is_ok_and(|number| u64::from_ne_bytes(number) & PAGE_IS_THERE != 0);
-                if is_there {
-                    let follows =
-                        |last: &&mut Range<u64>| last.end >= mapping.start && place - last.end <= GAP_BYTES_MAX;
-                    match present.last_mut().filter(follows) {
+                let page = number.try_into().map_or(0, u64::from_ne_bytes);
+                let pages = if page & PAGE_IS_OF_A_FILE != 0 { &mut of_files } else { &mut inherited };
+                if page & PAGE_IS_THERE != 0 {
+                    let near = |last: &&mut Range<u64>| last.end >= mapping.start && place - last.end <= GAP_BYTES_MAX;
+                    match pages.last_mut().filter(near) {
                         Some(last) => last.end = place + page_bytes,
-                        None => present.push(place..place + page_bytes),
+                        None => pages.push(place..place + page_bytes),
                     }
                 }
                 place += page_bytes;
             }
         }
     }
-    Ok(present)
+    of_files.append(&mut inherited);
+    Ok(of_files)
 }
 
 /// A line of /proc/self/maps, if something may be read there.
