@@ -32,6 +32,25 @@ const start = async (name, body = {}) => (await belfry.api('POST', `/jobs/defaul
 const running = (id) => until('it runs', async () => (await belfry.api('GET', `/runs/${id}`)).state === 'running');
 const log = () => page.getByRole('log');
 const rows = () => page.locator('tr[data-row]');
+/** In the browser: the texts below whose contrast is less than WCAG asks for, as axe would find it, but for thousands of them. */
+const illegible = (root) => {
+  const pixel = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+  const over = (colours) => {
+    for (const colour of colours) {
+      pixel.fillStyle = colour;
+      pixel.fillRect(0, 0, 1, 1);
+    }
+    return [...pixel.getImageData(0, 0, 1, 1).data];
+  };
+  const luminance = (rgb) => rgb.slice(0, 3).reduce((sum, part, i) => sum + [0.2126, 0.7152, 0.0722][i] * (part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4), 0);
+  const grounds = (node) => (node ? [...grounds(node.parentElement), getComputedStyle(node).backgroundColor] : ['#fff']);
+  return [...root.querySelectorAll('.text span')].flatMap((one) => {
+    const below = grounds(one);
+    const [text, ground] = [luminance(over([...below, getComputedStyle(one).color])), luminance(over(below))];
+    const contrast = (Math.max(text, ground) + 0.05) / (Math.min(text, ground) + 0.05);
+    return contrast < 4.5 ? [`${one.className} ${one.getAttribute('style')} "${one.textContent}": ${contrast.toFixed(2)}`] : [];
+  });
+};
 
 test('runs are filtered by job, state, node and time, read page by page, and new ones come in', async () => {
   // Whatever is started while the first one goes is skipped at once: many runs in a moment.
@@ -157,6 +176,29 @@ test('colours are those that the program chose, stderr is marked, and all of it 
     assert.equal(new Set([...grounds, plain[1]]).size, 8, `${colorScheme}: ${grounds}`);
     assert.deepEqual(await violations(page), [], colorScheme);
     await shot(page, `run-colours-${colorScheme}`);
+  }
+});
+
+test('whatever colours a program chooses can be read', async () => {
+  const cube = 'for c in $(seq 16 255); do printf "\\033[38;5;%smtext\\033[0m \\033[48;5;%smground\\033[0m \\033[7;38;5;%sminverse\\033[0m\\n" $c $c $c; done';
+  const pairs = 'for f in $(seq 30 37) $(seq 90 97); do for b in $(seq 40 47) $(seq 100 107); do printf "\\033[%s;%smpair\\033[7m inverse\\033[0m " $f $b; done; echo; done';
+  const alone = 'for c in $(seq 30 37) $(seq 90 97) $(seq 40 47); do printf "\\033[7;%smturned\\033[0m\\n" $c; done';
+  await job('motley', `${pairs}; ${alone}; ${cube}`);
+  const id = await start('motley');
+  await ended(belfry, id);
+  await visit(page, belfry, `#/runs/${id}`);
+  await page.getByText('280 lines', { exact: true }).waitFor();
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme });
+    const seen = new Set();
+    // Only what is near is drawn.
+    for (let line = 1; line <= 280; line += 30) {
+      await visit(page, belfry, `#/runs/${id}?line=${line}`);
+      await page.locator('.line.chosen .n').getByText(line, { exact: true }).waitFor();
+      (await log().locator('.n').allTextContents()).forEach((number) => seen.add(Number(number)));
+      assert.deepEqual(await log().evaluate(illegible), [], `${colorScheme}, around line ${line}`);
+    }
+    assert.deepEqual([seen.size, Math.max(...seen)], [280, 280], 'each line was looked at');
   }
 });
 

@@ -5,7 +5,7 @@ use belfry_core::job::RunOn;
 use belfry_core::job_table::JobSlot;
 use belfry_core::overlap::{self, Go};
 use belfry_core::run::{Run, Trigger, Verdict};
-use belfry_core::{JobId, NodeId, RunId};
+use belfry_core::{JobId, NodeId, RunId, Timestamp};
 use tokio::sync::oneshot;
 
 use super::{Shard, Stage};
@@ -51,7 +51,8 @@ impl Shard {
             let _ = reply.send(Ok(same));
             return;
         }
-        let planned = now.round(jiff::Unit::Millisecond).unwrap_or(now);
+        // Down, or it would be claimed before its instant.
+        let planned = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
         let id = RunId::of(request.job, planned, Slot::Manual(&key));
         let trigger = match request.rerun_of {
             Some(of) => Trigger::Rerun { by: request.by, key, of },
