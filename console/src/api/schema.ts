@@ -2008,6 +2008,8 @@ export interface components {
         };
         List_NodeAnswer: {
             items: {
+                /** @description Gets no work: its clock differs from this server's by more than `--max-clock-skew`. */
+                clock_off: boolean;
                 /** Format: int64 */
                 clock_offset_ms?: number | null;
                 connected: boolean;
@@ -2020,7 +2022,7 @@ export interface components {
                 draining: boolean;
                 excluded: boolean;
                 free_for_needs?: components["schemas"]["AmountsView"] | null;
-                /** @description Connected, not excluded, not draining, with room for results and free disk above its floor. */
+                /** @description Connected, not excluded, not draining, with room for results, free disk above its floor and a clock that is right. */
                 healthy: boolean;
                 /**
                  * Format: int32
@@ -2245,6 +2247,8 @@ export interface components {
             secret: string;
         };
         NodeAnswer: {
+            /** @description Gets no work: its clock differs from this server's by more than `--max-clock-skew`. */
+            clock_off: boolean;
             /** Format: int64 */
             clock_offset_ms?: number | null;
             connected: boolean;
@@ -2257,7 +2261,7 @@ export interface components {
             draining: boolean;
             excluded: boolean;
             free_for_needs?: components["schemas"]["AmountsView"] | null;
-            /** @description Connected, not excluded, not draining, with room for results and free disk above its floor. */
+            /** @description Connected, not excluded, not draining, with room for results, free disk above its floor and a clock that is right. */
             healthy: boolean;
             /**
              * Format: int32

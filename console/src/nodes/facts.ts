@@ -5,16 +5,13 @@ import type { Tone } from '../runs/states';
 export type Node = Schemas['NodeAnswer'];
 export type NodeState = 'away' | 'excluded' | 'draining' | 'spool_full' | 'disk_low' | 'clock_off' | 'ready';
 
-/** Beyond this a clock is worth a look; the server decides by its own setting. */
-export const CLOCK_OFF_MS = 1_000;
-
 const TONES: Record<NodeState, Tone> = {
   away: 'bad',
   excluded: 'idle',
   draining: 'warn',
   spool_full: 'bad',
   disk_low: 'bad',
-  clock_off: 'warn',
+  clock_off: 'bad',
   ready: 'ok',
 };
 
@@ -29,7 +26,7 @@ export function statesOf(node: Node): NodeState[] {
   if (node.draining) states.push('draining');
   if (node.spool_full) states.push('spool_full');
   if (node.disk_low) states.push('disk_low');
-  if (Math.abs(node.clock_offset_ms ?? 0) > CLOCK_OFF_MS) states.push('clock_off');
+  if (node.clock_off) states.push('clock_off');
   return states.length ? states : ['ready'];
 }
 

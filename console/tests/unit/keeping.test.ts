@@ -4,14 +4,14 @@ import { describe, expect, it } from 'vitest';
 import { inOneLine, revisionOf, sidesOf, type Entry } from '../../src/audit/detail';
 import { statesOf, used, type Node } from '../../src/nodes/facts';
 
-const node = (facts: Partial<Node>) => ({ connected: true, excluded: false, draining: false, spool_full: false, disk_low: false, clock_offset_ms: 3, ...facts }) as Node;
+const node = (facts: Partial<Node>) => ({ connected: true, excluded: false, draining: false, spool_full: false, disk_low: false, clock_off: false, ...facts }) as Node;
 const entry = (facts: Partial<Entry>) => ({ seq: 1, at: '', actor: 'a', action: 'job.update', subject: 'shop/nightly', detail: { revision: 3 }, ...facts }) as Entry;
 
 describe('a node', () => {
   it('takes work unless something says otherwise, the most telling first', () => {
     expect(statesOf(node({}))).toEqual(['ready']);
     expect(statesOf(node({ connected: false, draining: true }))).toEqual(['away', 'draining']);
-    expect(statesOf(node({ clock_offset_ms: -4_000 }))).toEqual(['clock_off']);
+    expect(statesOf(node({ clock_off: true }))).toEqual(['clock_off']);
   });
   it('is as full as it is, and unknown when nothing was measured', () => {
     expect(used(100, 25)).toBe(0.75);

@@ -133,6 +133,13 @@ impl Context {
         }
     }
 
+    /// After a node has come to take what it did not take before.
+    pub async fn waiting_runs_may_go(&self) {
+        for (_, inbox) in self.shards.all() {
+            let _ = inbox.send(ShardMessage::NodesChanged).await;
+        }
+    }
+
     /// By how much this server's clock is off those of its agents, if it is off too far to fire anything.
     pub fn own_clock_off_ms(&self) -> Option<i64> {
         let offsets = self.nodes.clock_offsets_ms();

@@ -255,7 +255,5 @@ pub async fn bring_nodes(context: &Context) {
         }
         Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
     }
-    for (_, inbox) in context.shards.all() {
-        let _ = inbox.send(ShardMessage::NodesChanged).await;
-    }
+    context.waiting_runs_may_go().await;
 }

@@ -435,7 +435,11 @@ impl Conversation<'_> {
                 })
                 .await;
             }
-            from_agent::Message::Clock(answer) => self.clock_answered(&answer),
+            from_agent::Message::Clock(answer) => {
+                if self.clock_answered(&answer) {
+                    self.context.waiting_runs_may_go().await;
+                }
+            }
             from_agent::Message::Load(load) => {
                 let said = Said {
                     live: load.live,
@@ -444,9 +448,7 @@ impl Conversation<'_> {
                     room: load.room.map(machine::room),
                 };
                 if self.context.nodes.told_load(self.report.node, said) {
-                    for (_, inbox) in self.context.shards.all() {
-                        let _ = inbox.send(ShardMessage::NodesChanged).await;
-                    }
+                    self.context.waiting_runs_may_go().await;
                 }
             }
             from_agent::Message::AskJobs(ask) => {
@@ -621,22 +623,19 @@ impl Conversation<'_> {
         let _ = self.orders.try_send(session::ClockQuestion { token }.into());
     }
 
-    /// The agent answered somewhere between question and now; half of the way is the best guess.
-    fn clock_answered(&mut self, answer: &session::ClockAnswer) {
+    /// The agent answered somewhere between question and now; half of the way is the best guess. True if that may let waiting runs go.
+    fn clock_answered(&mut self, answer: &session::ClockAnswer) -> bool {
         let Some((token, asked, asked_at)) = self.clock_asked.filter(|(token, ..)| *token == answer.token) else {
-            return;
+            return false;
         };
         let way = self.context.clock.boottime().saturating_sub(asked);
         if way > Duration::from_secs(2) {
-            return; // too slow to say anything
+            return false; // too slow to say anything
         }
         let offset = answer.now_ms - asked_at.as_millisecond() - (way.as_millis() / 2) as i64;
-        self.context.nodes.clock_measured(
-            self.report.node,
-            offset,
-            self.context.config.max_clock_skew.as_millis() as i64,
-        );
         self.clock_asked = Some((token, asked, asked_at));
+        let skew_max_ms = self.context.config.max_clock_skew.as_millis() as i64;
+        self.context.nodes.clock_measured(self.report.node, offset, skew_max_ms)
     }
 }
 

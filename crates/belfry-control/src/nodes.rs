@@ -130,11 +130,16 @@ impl Nodes {
         self.with(id, |node| node.last_heartbeat = Some(at));
     }
 
-    pub fn clock_measured(&self, id: NodeId, offset_ms: i64, skew_max_ms: i64) {
+    /// True if that may let waiting runs go.
+    pub fn clock_measured(&self, id: NodeId, offset_ms: i64, skew_max_ms: i64) -> bool {
+        let mut is_right_again = false;
         self.with(id, |node| {
+            let is_off = offset_ms.abs() > skew_max_ms;
+            is_right_again = node.candidate.clock_off && !is_off;
             node.clock_offset_ms = Some(offset_ms);
-            node.candidate.clock_off = offset_ms.abs() > skew_max_ms;
+            node.candidate.clock_off = is_off;
         });
+        is_right_again
     }
 
     /// What was measured says nothing any more: this server's own clock is in doubt.
@@ -363,6 +368,7 @@ impl Node {
             excluded: candidate.excluded,
             spool_full: candidate.spool_full,
             disk_low: candidate.disk_low,
+            clock_off: candidate.clock_off,
             room: candidate.room,
             host: self.host.clone(),
             disabled_jobs: self.disabled.clone(),
@@ -508,6 +514,23 @@ mod tests {
         assert!(!nodes.views()[0].takes_work());
         assert!(nodes.told_load(id, says(0)), "waiting runs may go");
         assert!(nodes.place(&asked).0.is_some());
+    }
+
+    #[test]
+    fn a_node_whose_clock_is_off_gets_no_run_until_it_is_right_again() {
+        let nodes = Nodes::default();
+        let id = arrive(&nodes, 1, 0, &[]);
+        let select = Select::default();
+        let asked = asked(JobId::from_u128(1), RunId::from_u128(1), Timestamp::MIN, &select);
+        assert!(!nodes.clock_measured(id, -2_001, 2_000));
+        let (bound, decision) = nodes.place(&asked);
+        assert!(bound.is_none());
+        assert_eq!(decision.why_nowhere(), "no node can take it (n: its clock is off)");
+        let view = &nodes.views()[0];
+        assert!(view.clock_off && !view.takes_work());
+        assert!(nodes.clock_measured(id, 1_999, 2_000), "waiting runs may go");
+        assert!(!nodes.clock_measured(id, 3, 2_000), "nothing new");
+        assert!(nodes.views()[0].takes_work() && nodes.place(&asked).0.is_some());
     }
 
     #[test]

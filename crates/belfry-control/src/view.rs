@@ -28,6 +28,8 @@ pub struct NodeView {
     pub spool_full: bool,
     /// It takes no work until it has more free disk than its floor.
     pub disk_low: bool,
+    /// It gets no work: its clock differs from this server's by more than is allowed.
+    pub clock_off: bool,
     /// What runs with `needs` can have of it.
     #[serde(skip)]
     pub room: Option<Room>,
@@ -48,7 +50,8 @@ pub struct NodeView {
 
 impl NodeView {
     pub fn takes_work(&self) -> bool {
-        self.connected && !self.draining && !self.excluded && !self.spool_full && !self.disk_low
+        let is_short = self.spool_full || self.disk_low;
+        self.connected && !self.draining && !self.excluded && !is_short && !self.clock_off
     }
 }
 

@@ -155,7 +155,7 @@ impl Lines {
 }
 
 fn too_many(keys_max: usize) -> String {
-    format!("a job keeps at most {keys_max} keys; remove one by writing `KEY=` with nothing after it")
+    format!("at most {keys_max} keys are kept; remove one by writing `KEY=` with nothing after it")
 }
 
 /// A key that may be anything, in a message.
@@ -217,7 +217,7 @@ mod tests {
         let full: Values = (0..KEYS_MAX).map(|n| (format!("K{n}"), n.to_string())).collect();
         assert_eq!(merge(&mut saved.values, &full), Vec::<String>::new());
         let refused = merge(&mut saved.values, &changes(&[("ONE_MORE", "x"), ("K0", "changed")]));
-        assert!(refused.len() == 1 && refused[0].contains("`ONE_MORE`: a job keeps at most 32 keys"), "{refused:?}");
+        assert!(refused.len() == 1 && refused[0].contains("`ONE_MORE`: at most 32 keys are kept"), "{refused:?}");
         assert_eq!(saved.values["K0"], "changed");
         assert_eq!(merge(&mut saved.values, &changes(&[("ONE_MORE", "x"), ("K1", "")])), Vec::<String>::new());
         assert_eq!((saved.values.len(), saved.values.contains_key("K1")), (KEYS_MAX, false));

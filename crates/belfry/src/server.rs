@@ -19,6 +19,8 @@ use crate::serve::{self, Backends, Ca, DataDir, Http, WebhookPost};
 use crate::up;
 
 const TTL_MIN: Span = Span::from_secs(2);
+/// A clock is measured over a network that may take a while.
+const MAX_CLOCK_SKEW_MIN: Span = Span::from_millis(100);
 const SNAPSHOT_FILE: &str = "snapshot.jsonl";
 
 pub fn run(args: ServerArgs) -> anyhow::Result<ExitCode> {
@@ -66,6 +68,7 @@ async fn serve(args: ServerArgs) -> anyhow::Result<()> {
     let (url, local_url) = (args.advertise.clone().unwrap_or_else(|| http.url()), http.local_url());
     let config = ControlConfig {
         ttl: args.ttl.map_or(ControlConfig::default().ttl, Span::get),
+        max_clock_skew: args.max_clock_skew.map_or(ControlConfig::default().max_clock_skew, Span::get),
         tidy: !args.no_compaction,
         addresses: Addresses { api: url.clone(), agents: reached_by_agents(&args, agents)? },
         snapshot: snapshot_path,
@@ -108,10 +111,15 @@ fn check(args: &ServerArgs) -> anyhow::Result<()> {
     {
         bail!("--advertise: `{url}` is not accepted; an address as https://belfry1.example:8787 is");
     }
-    match args.ttl {
-        Some(ttl) if ttl < TTL_MIN => bail!("--ttl: `{ttl}` is too short; {TTL_MIN} or more is accepted"),
-        _ => Ok(()),
+    if let Some(ttl) = args.ttl.filter(|ttl| *ttl < TTL_MIN) {
+        bail!("--ttl: `{ttl}` is too short; {TTL_MIN} or more is accepted");
     }
+    if let Some(skew) = args.max_clock_skew.filter(|skew| *skew < MAX_CLOCK_SKEW_MIN) {
+        bail!(
+            "--max-clock-skew: `{skew}` is too little to be told from a slow network; {MAX_CLOCK_SKEW_MIN} or more is accepted"
+        );
+    }
+    Ok(())
 }
 
 fn host_of(url: &str) -> Option<String> {

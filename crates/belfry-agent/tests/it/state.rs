@@ -102,7 +102,7 @@ async fn what_cannot_be_kept_is_said_in_the_runs_output() {
         "line 3 was not saved: `nothing` has no `=`; write KEY=VALUE",
         "line 4 was not saved: `LONG`: its value has 4097 bytes; at most 4096 are kept",
         "line 5 was not saved: it is longer than 4161 bytes",
-        "line 37 was not saved: `K32`: a job keeps at most 32 keys",
+        "line 37 was not saved: `K32`: at most 32 keys are kept",
         "line 38 has no end (a newline), and was not saved",
     ] {
         assert!(said.contains(words), "{words} in {said}");

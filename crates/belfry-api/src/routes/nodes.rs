@@ -48,6 +48,8 @@ pub struct NodeAnswer {
     spool_full: bool,
     /// Takes no work until it has more free disk than its floor.
     disk_low: bool,
+    /// Gets no work: its clock differs from this server's by more than `--max-clock-skew`.
+    clock_off: bool,
     /// The machine as it was measured last; null: this server has not heard of it yet.
     host: Option<HostView>,
     /// What runs with `needs` can have of it now: neither promised to a run nor in use.
@@ -55,7 +57,7 @@ pub struct NodeAnswer {
     /// Jobs that are switched off on this host by its local API.
     disabled_jobs: Vec<DisabledJobView>,
     connected: bool,
-    /// Connected, not excluded, not draining, with room for results and free disk above its floor.
+    /// Connected, not excluded, not draining, with room for results, free disk above its floor and a clock that is right.
     healthy: bool,
     incarnation: u64,
     connected_since: Option<Moment>,
@@ -141,6 +143,7 @@ impl NodeAnswer {
             excluded: node.excluded,
             spool_full: node.spool_full,
             disk_low: node.disk_low,
+            clock_off: node.clock_off,
             host: node.host.map(|(host, heard_at)| HostView::of(host, heard_at, now)),
             free_for_needs: node.room.map(|Room { free, .. }| AmountsView {
                 memory: free.memory,

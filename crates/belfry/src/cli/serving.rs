@@ -146,6 +146,9 @@ pub struct ServerArgs {
     /// How long a node may be silent before its runs are rescued [default: 10s]
     #[arg(long, env = "BELFRY_TTL", value_name = "DURATION", value_parser = Span::parse)]
     pub ttl: Option<Span>,
+    /// A node whose clock is further off gets no work, and a server whose clock is further off most others' fires nothing [default: 2s]
+    #[arg(long, env = "BELFRY_MAX_CLOCK_SKEW", value_name = "DURATION", value_parser = Span::parse)]
+    pub max_clock_skew: Option<Span>,
     /// Leave the compaction of old revisions in etcd to its operators
     #[arg(long, env = "BELFRY_NO_COMPACTION", value_parser = clap::builder::BoolishValueParser::new())]
     pub no_compaction: bool,

@@ -196,6 +196,8 @@ pub struct NodeAnswer {
     pub spool_full: bool,
     #[serde(default)]
     pub disk_low: bool,
+    #[serde(default)]
+    pub clock_off: bool,
     pub host: Option<HostAnswer>,
     pub free_for_needs: Option<AmountsAnswer>,
     #[serde(default)]

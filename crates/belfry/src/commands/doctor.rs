@@ -172,10 +172,8 @@ fn look_at_cluster(cluster: &Value, findings: &mut Findings) {
 }
 
 fn look_at_nodes(nodes: Vec<NodeAnswer>, findings: &mut Findings) {
-    if !nodes
-        .iter()
-        .any(|node| node.connected && !node.draining && !node.excluded && !node.spool_full && !node.disk_low)
-    {
+    let is_short = |node: &NodeAnswer| node.spool_full || node.disk_low || node.clock_off;
+    if !nodes.iter().any(|node| node.connected && !node.draining && !node.excluded && !is_short(node)) {
         findings.add(
             "nodes",
             Verdict::Wrong,
@@ -188,6 +186,13 @@ fn look_at_nodes(nodes: Vec<NodeAnswer>, findings: &mut Findings) {
             continue;
         }
         match node.clock_offset_ms {
+            Some(ms) if node.clock_off => {
+                let message = format!(
+                    "{}: its clock is {ms:+} ms off, and it gets no work; check time synchronisation",
+                    node.name
+                );
+                findings.add("node", Verdict::Wrong, message);
+            }
             Some(ms) if ms.abs() > NODE_CLOCK_OFFSET_MS_MAX => {
                 findings.add(
                     "node",

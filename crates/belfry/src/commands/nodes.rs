@@ -70,6 +70,7 @@ fn state(node: &NodeAnswer) -> Word {
         (true, false, true) => Word::toned("draining", Tone::Warn),
         (true, false, false) if node.spool_full => Word::toned("spool full", Tone::Bad),
         (true, false, false) if node.disk_low => Word::toned("disk low", Tone::Bad),
+        (true, false, false) if node.clock_off => Word::toned("clock off", Tone::Bad),
         (true, false, false) => Word::toned("ready", Tone::Good),
     }
 }

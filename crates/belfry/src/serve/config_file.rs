@@ -25,6 +25,7 @@ struct ServerFile {
     coordinator: Option<String>,
     default_timezone: Option<String>,
     ttl: Option<Span>,
+    max_clock_skew: Option<Span>,
     no_compaction: bool,
     default_timeout: Option<Span>,
     default_timeout_action: Option<TimeoutWord>,
@@ -48,6 +49,7 @@ pub fn complete(args: ServerArgs) -> anyhow::Result<ServerArgs> {
     args.coordinator = args.coordinator.or(file.coordinator);
     args.default_timezone = args.default_timezone.or(file.default_timezone);
     args.ttl = args.ttl.or(file.ttl);
+    args.max_clock_skew = args.max_clock_skew.or(file.max_clock_skew);
     args.no_compaction |= file.no_compaction;
     args.default_timeout = args.default_timeout.or(file.default_timeout);
     args.default_timeout_action = args.default_timeout_action.or(file.default_timeout_action);
@@ -86,11 +88,12 @@ mod tests {
 
     #[test]
     fn a_flag_beats_the_file_and_the_file_beats_the_default() {
-        let toml = "listen = \"127.0.0.1:1\"\nttl = \"4s\"\nstore = \"sqlite:/x\"\nno_compaction = true\ndefault_timeout = \"6h\"\ndefault_timeout_action = \"report\"\nwebhook_allow = [\"::1\"]\n";
-        let yaml = "listen: 127.0.0.1:1\nttl: 4s\nstore: sqlite:/x\nno_compaction: true\ndefault_timeout: 6h\ndefault_timeout_action: report\nwebhook_allow: [\"::1\"]\n";
+        let toml = "listen = \"127.0.0.1:1\"\nttl = \"4s\"\nmax_clock_skew = \"3s\"\nstore = \"sqlite:/x\"\nno_compaction = true\ndefault_timeout = \"6h\"\ndefault_timeout_action = \"report\"\nwebhook_allow = [\"::1\"]\n";
+        let yaml = "listen: 127.0.0.1:1\nttl: 4s\nmax_clock_skew: 3s\nstore: sqlite:/x\nno_compaction: true\ndefault_timeout: 6h\ndefault_timeout_action: report\nwebhook_allow: [\"::1\"]\n";
         for (name, text) in [("a.toml", toml), ("a.yaml", yaml)] {
             let args = completed(name, text, &["--ttl", "5s"]).unwrap();
             assert_eq!(args.http.listen, Some("127.0.0.1:1".parse().unwrap()));
+            assert_eq!(args.max_clock_skew, Some(Span::from_secs(3)));
             assert_eq!((args.ttl, args.store.as_deref()), (Some(Span::from_secs(5)), Some("sqlite:/x")));
             assert!(args.no_compaction && args.coordinator.is_none());
             assert_eq!(args.webhook_allow, ["::1".parse().unwrap()]);
