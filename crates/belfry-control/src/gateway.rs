@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use belfry_coord::keys;
 use belfry_core::attempt::Attempt;
 use belfry_core::id::Slot;
 use belfry_core::run::{
     Ended as EndedFacts, Event, Held, Marks, Outcome, OutputFacts, Run, RunState, Trigger, Usage, Verdict,
 };
 use belfry_core::state::Saves;
-use belfry_core::{Fence, Incarnation, NodeId, RunId, Timestamp};
+use belfry_core::{Fence, Incarnation, NodeId, RunId, ShardId, Timestamp};
 use belfry_proto::session::{self, FromAgent, Hello, ToAgent, from_agent};
 use belfry_store::{NodeRecord, OutputChunk, StoreError, Stream};
 use futures_util::{Stream as Incoming, StreamExt};
@@ -35,6 +36,8 @@ const NAME_CHARS_MAX: usize = 128;
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Results of runs that this server does not own and that wait for the store.
 pub const LATE_RESULTS_MAX: usize = 1_000;
+/// Longer than any read of the coordinator is old, and than any run's own record is on its way into the store.
+const HISTORY_AT_LEAST: Duration = Duration::from_secs(3600);
 const CLOCK_ASKED_EVERY: Duration = Duration::from_secs(10);
 
 /// Connected agents by node. An agent may have several sessions for a while, or when it knows this server by two addresses: the
@@ -75,6 +78,10 @@ impl Sessions {
                 Err(_) => Sent::NotNow,
             },
         }
+    }
+
+    pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
+        self.lock().get(&node)?.last().map(|session| session.incarnation)
     }
 
     /// What concerns no incarnation in particular; lost if the agent is not there.
@@ -654,7 +661,12 @@ impl Late {
     async fn ended(&self, run: RunId, mut ended: EndedFacts) -> Result<(), StoreError> {
         let store = &self.context.store;
         let attempt = ended.attempt;
-        let Some(known) = store.run(run).await? else { return Ok(()) };
+        let Some(known) = store.run(run).await? else {
+            if self.was_removed_from_history(run).await {
+                self.is_stored(run, attempt);
+            }
+            return Ok(());
+        };
         if !known.state.is_ended() || attempt != known.attempt {
             let mut row = Attempt::ended(&known, &ended);
             row.node = Some(self.node);
@@ -671,10 +683,34 @@ impl Late {
         if known.state == RunState::Lost && known.on(Event::Ended(ended)).is_ok() {
             self.context.recorder.run(known);
         } else {
-            let keys = vec![session::RunKey { run: run.to_string(), attempt }];
-            let _ = self.orders.try_send(session::Stored { keys }.into());
+            self.is_stored(run, attempt);
         }
         Ok(())
+    }
+
+    fn is_stored(&self, run: RunId, attempt: u32) {
+        let keys = vec![session::RunKey { run: run.to_string(), attempt }];
+        let _ = self.orders.try_send(session::Stored { keys }.into());
+    }
+
+    /// Nobody has it open, and what was planned so long ago is not about to be: it was given up as lost, and the record of that was removed
+    /// since. A node that was away for long would otherwise tell its results for ever, and take no work when they fill its spool.
+    async fn was_removed_from_history(&self, run: RunId) -> bool {
+        let long_ago = self.context.now().saturating_sub(HISTORY_AT_LEAST).unwrap_or(Timestamp::MIN);
+        if run >= RunId::first_at(long_ago) {
+            return false;
+        }
+        for shard in ShardId::all() {
+            match self.context.coordinator.get(&keys::open_run(shard, run)).await {
+                Ok(None) => {}
+                Ok(Some(_)) => return false,
+                Err(cause) => {
+                    self.context.coordinator_health.away(self.context.now(), &cause);
+                    return false;
+                }
+            }
+        }
+        true
     }
 }
 

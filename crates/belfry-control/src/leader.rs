@@ -2,14 +2,14 @@
 //! are removed, the coordinator is tidied up. Each goes at its own pace: marking nodes waits for the coordinator alone, whatever the
 //! store does to the others.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use belfry_coord::observer::mark_lost;
 use belfry_coord::{Commit, CoordError, Entry, Heartbeat, Life, Observer, keys};
-use belfry_core::run::{Event, Verdict};
+use belfry_core::run::{Event, Run, Verdict};
 use belfry_core::{Incarnation, NodeId};
 use belfry_store::RetentionRules;
 use tokio::sync::watch;
@@ -18,23 +18,25 @@ use tracing::warn;
 
 use crate::context::Context;
 use crate::homes::Assigner;
-use crate::shard::ShardMessage;
+use crate::shard::{Gone, ShardMessage};
 
 /// However long the TTL is: a lost node is noticed this soon after it, also by those who only hear of the mark.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const TIDY_EVERY: Duration = Duration::from_secs(2);
 const FORGET_EVERY: Duration = Duration::from_secs(30);
+const GIVE_UP_AGAIN_EVERY: Duration = Duration::from_secs(10);
 /// Runs removed in one transaction.
 const PRUNE_BATCH: usize = 500;
 
 /// Never ends. What it sees goes to [`settle_homes`].
 pub async fn rescue_nodes(context: Arc<Context>, seen: watch::Sender<Vec<Beat>>) {
     let mut nodes = Observer::new(context.config.ttl);
+    let mut elsewhere = Elsewhere::default();
     let mut look = tokio::time::interval((context.config.ttl / 4).min(LOOK_AT_LEAST_EVERY));
     loop {
         look.tick().await;
-        match rescue(&context, &mut nodes).await {
+        match rescue(&context, &mut nodes, &mut elsewhere).await {
             Ok(beats) => drop(seen.send_replace(beats)),
             Err(cause) => context.coordinator_health.away(context.now(), &cause),
         }
@@ -44,14 +46,14 @@ pub async fn rescue_nodes(context: Arc<Context>, seen: watch::Sender<Vec<Beat>>)
 /// After each look at the nodes, or as many of them as it takes. Ends with whoever looks.
 pub async fn settle_homes(context: Arc<Context>, mut seen: watch::Receiver<Vec<Beat>>) {
     let mut assigner = Assigner::default();
-    let mut given_up = HashSet::new();
+    let mut local_runs = LocalRuns::default();
     while seen.changed().await.is_ok() {
         let beats = seen.borrow_and_update().clone();
         if !context.leader.load(Ordering::Relaxed) {
-            given_up.clear();
+            local_runs = LocalRuns::default();
             continue;
         }
-        give_up_local_runs(&context, &beats, &mut given_up).await;
+        local_runs.give_up(&context, &beats).await;
         let beating = beats.iter().filter(|(life, ..)| *life != Life::Lost).map(|(_, node, _)| *node);
         if let Err(cause) = assigner.assign(&context, &beating.collect()).await {
             context.coordinator_health.away(context.now(), &cause);
@@ -87,44 +89,84 @@ pub async fn keep_house(context: Arc<Context>) {
 
 /// Marks silent nodes lost, guarded by the very heartbeat that was seen to stand still; only then are their runs given up. The
 /// marks of others are acted on as well: whoever owns a shard must hear of them.
-async fn rescue(context: &Context, nodes: &mut Observer) -> Result<Vec<Beat>, CoordError> {
-    let entries = context.coordinator.list(keys::NODES).await?;
+async fn rescue(context: &Context, nodes: &mut Observer, elsewhere: &mut Elsewhere) -> Result<Vec<Beat>, CoordError> {
+    let mut entries = context.coordinator.list(keys::NODES).await?;
     let boottime = context.clock.boottime();
     nodes.observe(&entries, boottime);
+    let mut has_marked = false;
     if context.leader.load(Ordering::Relaxed) {
         for (key, version) in nodes.stood_still(boottime) {
-            if let Commit::Applied(_) = mark_lost(&*context.coordinator, &key, version).await?
-                && let Some((_, node, incarnation)) = entries.iter().find(|entry| entry.key == key).and_then(read)
-            {
+            let Commit::Applied(_) = mark_lost(&*context.coordinator, &key, version).await? else { continue };
+            has_marked = true;
+            if let Some((_, node, incarnation)) = entries.iter().find(|entry| entry.key == key).and_then(read) {
                 let ttl = context.config.ttl;
                 warn!("what was silent for {ttl:?} is marked lost: node {node}, incarnation {incarnation}");
             }
         }
     }
-    let beats: Vec<Beat> = context.coordinator.list(keys::NODES).await?.iter().filter_map(read).collect();
+    if has_marked {
+        entries = context.coordinator.list(keys::NODES).await?;
+    }
+    let beats: Vec<Beat> = entries.iter().filter_map(read).collect();
     // Each time all of them, for a run may have been on its way there; in one message, for their keys stay and there may be thousands.
-    let lost = Arc::new(lost_among(&beats));
-    for (_, inbox) in context.shards.all().into_iter().filter(|_| !lost.is_empty()) {
-        let _ = inbox.send(ShardMessage::NodesLost(lost.clone())).await;
+    let gone = Arc::new(elsewhere.gone(&beats, context, boottime));
+    for (_, inbox) in context.shards.all().into_iter().filter(|_| !gone.is_empty()) {
+        let _ = inbox.send(ShardMessage::NodesGone(gone.clone())).await;
     }
     Ok(beats)
 }
 
-fn lost_among(beats: &[Beat]) -> HashSet<(NodeId, Incarnation)> {
-    beats.iter().filter(|(life, ..)| *life == Life::Lost).map(|(_, node, incarnation)| (*node, *incarnation)).collect()
+/// Incarnations that beat and have no session with this server, and since when. What came before them is over, and nobody tells this
+/// server so: a node that comes here says itself what it had and has (`node_arrived`), one that cannot come here never does.
+#[derive(Default)]
+struct Elsewhere {
+    since: HashMap<(NodeId, Incarnation), Duration>,
+}
+
+impl Elsewhere {
+    fn gone(&mut self, beats: &[Beat], context: &Context, boottime: Duration) -> HashMap<NodeId, Gone> {
+        let is_here = |node, incarnation| context.sessions.incarnation(node).is_some_and(|here| here >= incarnation);
+        let mut since = HashMap::new();
+        let mut gone = HashMap::new();
+        for &(life, node, incarnation) in beats {
+            if life == Life::Lost {
+                gone.insert(node, Gone { newest: incarnation, is_lost: true });
+            } else if !is_here(node, incarnation) {
+                let first = *self.since.get(&(node, incarnation)).unwrap_or(&boottime);
+                since.insert((node, incarnation), first);
+                // As long as it takes results of the one before to reach the store through the server that it went to.
+                if boottime.saturating_sub(first) >= context.config.ttl {
+                    gone.insert(node, Gone { newest: incarnation, is_lost: false });
+                }
+            }
+        }
+        self.since = since;
+        gone
+    }
 }
 
 /// What a node fired by itself and was running when it fell silent is not known any more. Its own word corrects that when it comes
 /// back; therefore nothing of this is acknowledged to it.
-async fn give_up_local_runs(context: &Context, beats: &[Beat], given_up: &mut HashSet<(NodeId, Incarnation)>) {
-    let lost = lost_among(beats);
-    given_up.retain(|known| lost.contains(known));
-    for (node, incarnation) in lost {
-        if given_up.contains(&(node, incarnation)) {
-            continue;
+#[derive(Default)]
+struct LocalRuns {
+    of: HashMap<NodeId, Incarnation>,
+    looked_at: Option<Duration>,
+}
+
+impl LocalRuns {
+    /// Again and again: a server that could not reach the store may write a start down long after the node is gone.
+    async fn give_up(&mut self, context: &Context, beats: &[Beat]) {
+        let lost = beats.iter().filter(|(life, ..)| *life == Life::Lost);
+        let lost: HashMap<NodeId, Incarnation> = lost.map(|(_, node, incarnation)| (*node, *incarnation)).collect();
+        let now = context.clock.boottime();
+        let is_fresh = self.looked_at.is_some_and(|at| now.saturating_sub(at) < GIVE_UP_AGAIN_EVERY);
+        if lost.is_empty() || (is_fresh && self.of == lost) {
+            return;
         }
         let done = async {
-            let mut runs = context.store.open_local_runs(node).await?;
+            let mut runs = context.store.open_local_runs().await?;
+            let is_gone = |run: &Run| lost.get(&run.node?).map(|lost| run.incarnation.is_none_or(|of| of <= *lost));
+            runs.retain(|run| is_gone(run) == Some(true));
             let at = context.now();
             for run in &mut runs {
                 let reason = format!("node {} fell silent", run.node_name.as_deref().unwrap_or("?"));
@@ -133,7 +175,7 @@ async fn give_up_local_runs(context: &Context, beats: &[Beat], given_up: &mut Ha
             context.store.record_runs(&runs).await
         };
         match done.await {
-            Ok(()) => drop(given_up.insert((node, incarnation))),
+            Ok(()) => *self = Self { of: lost, looked_at: Some(now) },
             Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
         }
     }

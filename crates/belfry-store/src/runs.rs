@@ -205,12 +205,12 @@ impl Store {
         Ok(self.read(sql!(text, word(job))).await?.first().map(|found| instant(found.int(0))))
     }
 
-    /// Runs that a node fired by itself and that are not known to have ended.
-    pub async fn open_local_runs(&self, node: NodeId) -> Result<Vec<Run>, StoreError> {
+    /// Runs that nodes fired by themselves and that are not known to have ended.
+    pub async fn open_local_runs(&self) -> Result<Vec<Run>, StoreError> {
         let open = RunState::ALL.into_iter().filter(|state| !state.is_ended());
         let open = open.map(|state| format!("'{state}'")).collect::<Vec<_>>().join(", ");
-        let text = format!("SELECT {COLUMNS} FROM runs WHERE node = ? AND state IN ({open}) AND marks <> 0");
-        let runs = self.read(sql!(text, word(node))).await?.iter().map(run_from).collect::<Result<Vec<_>, _>>()?;
+        let text = format!("SELECT {COLUMNS} FROM runs WHERE state IN ({open}) AND marks <> 0");
+        let runs = self.read(sql!(text)).await?.iter().map(run_from).collect::<Result<Vec<_>, _>>()?;
         Ok(runs.into_iter().filter(|run| run.marks.local).collect())
     }
 

@@ -164,15 +164,26 @@ impl Desk {
         }
     }
 
-    pub(super) fn recall(&mut self, recall: Recall, now: Moment) {
+    pub(super) fn recall(&mut self, session: SessionId, recall: Recall, now: Moment) {
         let Some(key) = self.obeyed(recall.key.as_ref(), recall.shard, recall.term) else { return };
         let outcome = if recall.outcome == "skipped" { Outcome::Skipped } else { Outcome::Cancelled };
         if self.is_waiting(key) {
             self.never_start(key, outcome, recall.reason, now);
+        } else if self.was_taken(key) {
+            // It came too late, or again: the server does not know how far the run is.
+            self.answer_again(key, session);
+        } else {
+            self.refuse_unseen(key, session, now);
         }
     }
 
-    pub(super) fn kill(&mut self, kill: Kill, now: Moment) {
+    /// Nobody wants a run whose order was lost on its way here: it may still come, and its server waits for a word.
+    fn refuse_unseen(&mut self, key: Key, session: SessionId, now: Moment) {
+        self.remember_refusal(key, Refusal::Unwanted, now);
+        self.answer_taken(key, session, Refusal::Unwanted.reason());
+    }
+
+    pub(super) fn kill(&mut self, session: SessionId, kill: Kill, now: Moment) {
         let of_local = kill.local.then(|| Key::from_wire(kill.key.as_ref())).flatten();
         let of_local = of_local.filter(|key| self.live.get(key).is_some_and(|live| live.local.is_some()));
         let Some(key) = of_local.or_else(|| self.obeyed(kill.key.as_ref(), kill.shard, kill.term)) else { return };
@@ -181,6 +192,8 @@ impl Desk {
         } else if let Some(live) = self.live.get(&key) {
             let grace = (kill.grace_ms > 0).then(|| Duration::from_millis(kill.grace_ms));
             live.kill(KillOrder { grace, reason: kill.reason, abandoned: false });
+        } else if !kill.local && !self.was_taken(key) {
+            self.refuse_unseen(key, session, now);
         }
     }
 

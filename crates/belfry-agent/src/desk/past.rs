@@ -28,6 +28,7 @@ pub(super) enum Refusal {
     Stopping,
     SpoolFull,
     DiskLow,
+    Unwanted,
 }
 
 const GENERATION: Duration = Duration::from_secs(3600);
@@ -42,6 +43,7 @@ impl Refusal {
             Refusal::SpoolFull => {
                 "its spool is full of results that no server has stored; see whether the store is up, or raise --spool-max of the agent"
             }
+            Refusal::Unwanted => "it was recalled or killed before its order came",
             Refusal::DiskLow => {
                 "it has less free disk than its floor; make room there, or lower --disk-floor of the agent"
             }

@@ -2,7 +2,7 @@ mod asked;
 mod needs;
 
 use belfry_core::RunId;
-use belfry_proto::session::{Dispatch, Hello, Stored, Welcome};
+use belfry_proto::session::{Dispatch, Hello, Kill, Recall, Stored, Welcome};
 
 use super::*;
 use crate::local::Kept;
@@ -96,6 +96,29 @@ fn the_desk_wakes_at_the_instant_of_the_first_run_and_starts_it_then() {
     assert_eq!(world.desk.next_wake(), Some(world.now.boot + Duration::from_millis(400)));
     assert!(starts(&world.pass(399)).is_empty());
     assert_eq!(starts(&world.pass(1)), [key(1)]);
+}
+
+/// The order was lost on its way, or is still on it.
+#[test]
+fn what_was_recalled_or_killed_before_its_order_came_is_refused_for_ever() {
+    let refused = |acts: &[Act]| -> Vec<bool> {
+        let answer = |act: &Act| match act {
+            Act::Send { message: from_agent::Message::Taken(taken), .. } => Some(!taken.refused.is_empty()),
+            _ => None,
+        };
+        acts.iter().filter_map(answer).collect()
+    };
+    let mut world = World::trusted();
+    let recall = |run| to_agent::Message::Recall(Recall { key: Some(key(run).to_wire()), ..Default::default() });
+    let kill = to_agent::Message::Kill(Kill { key: Some(key(2).to_wire()), ..Default::default() });
+    for (run, message) in [(1, recall(1)), (2, kill)] {
+        assert_eq!(refused(&world.receive(message)), [true], "its server waits for a word");
+        let late = world.dispatch(run, 0);
+        assert_eq!((refused(&late), starts(&late)), (vec![true], vec![]));
+    }
+    // What runs goes on, and the server learns that it does.
+    assert_eq!(starts(&world.dispatch(3, 0)), [key(3)]);
+    assert_eq!(refused(&world.receive(recall(3))), [false]);
 }
 
 #[test]

@@ -178,6 +178,7 @@ impl Shard {
             abandoned: false,
             then: None,
             kill: None,
+            recalled: None,
             order_sent: None,
             cursor: None,
             reply: None,

@@ -3,8 +3,7 @@
 
 use belfry_core::cursor::Cursor;
 use belfry_core::run::{Trigger, Verdict};
-use belfry_core::{Job, JobId, RunId};
-use belfry_proto::session::{Recall, RunKey};
+use belfry_core::{Job, JobId};
 use belfry_store::JobChange;
 
 use super::{Shard, Stage};
@@ -55,7 +54,7 @@ impl Shard {
         Cursor::starting(if fired_before { now } else { now.min(job.counts_from) })
     }
 
-    fn judge_claimed_again(&mut self, job: JobId) {
+    pub(super) fn judge_claimed_again(&mut self, job: JobId) {
         let now = self.context.now();
         for id in self.by_job.get(&job).cloned().unwrap_or_default() {
             let Some(open) = self.open.get(&id) else { continue };
@@ -63,7 +62,6 @@ impl Shard {
                 self.judge_plan_again(id);
                 continue;
             }
-            let removed = self.jobs.get(job).is_none();
             let why_not = match self.jobs.get(job) {
                 None => Some("its job was removed before it started"),
                 // What had its instant was due, and manual runs have no schedule to be judged by.
@@ -76,10 +74,13 @@ impl Shard {
             };
             let dispatched = matches!(open.stage, Stage::Dispatched { .. });
             match why_not {
-                Some(why) if dispatched && (!removed || open.start_at > now) => self.recall(id, why),
-                Some(why) if !matches!(open.stage, Stage::Running | Stage::Dispatched { .. }) => {
-                    self.decide(id, Verdict::Cancelled, why.to_owned());
+                Some(why) if dispatched => {
+                    if let Some(open) = self.open.get_mut(&id) {
+                        open.recalled = Some(why);
+                    }
+                    self.send_order(id);
                 }
+                Some(why) if open.stage != Stage::Running => self.decide(id, Verdict::Cancelled, why.to_owned()),
                 Some(_) => {}
                 None if dispatched && open.start_at > now => {
                     self.send_order(id);
@@ -87,18 +88,5 @@ impl Shard {
                 None => {}
             }
         }
-    }
-
-    /// The agent ends it as cancelled if it has not started; its word is what is recorded.
-    fn recall(&mut self, id: RunId, why: &str) {
-        let Some(bound) = self.open.get(&id).and_then(|open| open.record.bound.as_ref()) else { return };
-        let order = Recall {
-            key: Some(RunKey { run: id.to_string(), attempt: bound.attempt }),
-            shard: self.id.0.into(),
-            term: self.term.0,
-            outcome: "cancelled".to_owned(),
-            reason: why.to_owned(),
-        };
-        self.context.sessions.order(bound.node, bound.incarnation, order.into());
     }
 }

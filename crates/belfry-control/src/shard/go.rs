@@ -330,16 +330,37 @@ impl Shard {
         self.publish(id);
     }
 
-    /// Sends the order; the same order again changes nothing at the agent, a newer revision amends it.
+    /// Sends the order, or that it is recalled; the same again changes nothing at the agent, a newer revision amends an order.
     pub(super) fn send_order(&mut self, id: RunId) -> Sent {
-        let Some(order) = self.order(id) else { return Sent::NotNow };
+        let recall = self.recall(id);
+        let order = if recall.is_none() { self.order(id) } else { None };
         let now = self.context.now();
         let Some(open) = self.open.get_mut(&id) else { return Sent::NotNow };
         let Some(bound) = open.record.bound.as_ref() else { return Sent::NotNow };
-        open.run.revision = order.revision;
-        let sent = self.context.sessions.order(bound.node, bound.incarnation, order.into());
+        let message = match (recall, order) {
+            (Some(recall), _) => recall.into(),
+            (None, Some(order)) => {
+                open.run.revision = order.revision;
+                order.into()
+            }
+            (None, None) => return Sent::NotNow,
+        };
+        let sent = self.context.sessions.order(bound.node, bound.incarnation, message);
         open.order_sent = (sent == Sent::Yes).then_some(now);
         sent
+    }
+
+    /// The agent ends it as cancelled if it has not started, and refuses an order that it has not seen yet; its word is what is recorded.
+    fn recall(&self, id: RunId) -> Option<session::Recall> {
+        let open = self.open.get(&id)?;
+        let (bound, why) = (open.record.bound.as_ref()?, open.recalled?);
+        Some(session::Recall {
+            key: Some(RunKey { run: id.to_string(), attempt: bound.attempt }),
+            shard: self.id.0.into(),
+            term: self.term.0,
+            outcome: "cancelled".to_owned(),
+            reason: why.to_owned(),
+        })
     }
 
     /// None: it has no node, or its job is gone.
@@ -391,7 +412,11 @@ impl Shard {
         let mut dying = Vec::new();
         for (id, open) in &self.open {
             let is_overdue = open.order_sent.is_none_or(|at| now_ms - at.as_millisecond() > ASK_AGAIN_MS);
-            if open.stage == (Stage::Dispatched { taken: false }) && is_overdue {
+            let awaits_answer = match open.stage {
+                Stage::Dispatched { taken } => !taken || open.recalled.is_some(),
+                _ => false,
+            };
+            if awaits_answer && is_overdue {
                 unanswered.push(*id);
             }
             if let Some(by) =

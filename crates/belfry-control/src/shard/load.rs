@@ -74,6 +74,7 @@ impl Shard {
                 abandoned: false,
                 then: None,
                 kill: None,
+                recalled: None,
                 order_sent: None,
                 cursor: None,
                 reply: None,
@@ -131,12 +132,11 @@ impl Shard {
         for id in waiting {
             self.wait_or_go(id, now);
         }
-        // Also what was edited, or removed, while nobody had the shard.
-        let between: Vec<RunId> =
-            self.open.iter().filter(|(_, open)| open.stage == Stage::Waiting).map(|(id, _)| *id).collect();
-        for id in between {
-            self.to_judge.extend(self.open.get(&id).map(|open| Reverse((open.start_at, id))));
-            self.judge_plan_again(id);
+        let between = self.open.iter().filter(|(_, open)| open.stage == Stage::Waiting);
+        self.to_judge.extend(between.map(|(id, open)| Reverse((open.start_at, *id))));
+        // Also what was edited, paused or removed while nobody had the shard.
+        for job in self.by_job.keys().copied().collect::<Vec<_>>() {
+            self.judge_claimed_again(job);
         }
         let found = std::mem::take(&mut self.found);
         self.found(found);

@@ -75,7 +75,7 @@ pub enum ShardMessage {
     /// All of it, set by hand, if it is at this version.
     SetState(JobId, Values, Option<Version>, oneshot::Sender<Result<SavedView, ControlError>>),
     NodeArrived(Arc<NodeReport>),
-    NodesLost(Arc<HashSet<(NodeId, Incarnation)>>),
+    NodesGone(Arc<HashMap<NodeId, Gone>>),
     /// Something about the nodes changed that may let a waiting run go.
     NodesChanged,
     /// The node wants to hear its own jobs of this shard as a whole list, with this token.
@@ -110,6 +110,13 @@ pub enum ShardMessage {
     Release,
     /// The coordinator shows a greater term: end.
     Deposed,
+}
+
+/// The incarnations of a node before its newest one are over, for good; and so is that one when it is marked lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone {
+    pub newest: Incarnation,
+    pub is_lost: bool,
 }
 
 /// What an agent has, as it said when it connected.
@@ -174,6 +181,8 @@ pub(crate) struct Open {
     then: Option<(Verdict, String)>,
     /// By whom it is being killed; its node is told until it ends.
     kill: Option<String>,
+    /// Why it is not to start any more, though its node was ordered to start it; the node is told until it answers.
+    recalled: Option<&'static str>,
     /// When the order last went on its way; none: the node's session had no room, or there was none.
     order_sent: Option<Timestamp>,
     /// The cursor that this claim moves to.
@@ -339,12 +348,12 @@ impl Shard {
             }
             ShardMessage::SetState(job, values, expected, reply) => self.set_state(job, values, expected, reply),
             // Both are looked at when the jobs are here.
-            ShardMessage::NodeArrived(_) | ShardMessage::NodesLost(..) if !self.loaded => {}
+            ShardMessage::NodeArrived(_) | ShardMessage::NodesGone(..) if !self.loaded => {}
             ShardMessage::NodeArrived(report) => {
                 self.local.arrived(report.node);
                 self.node_arrived(&report);
             }
-            ShardMessage::NodesLost(nodes) => self.nodes_lost(&nodes),
+            ShardMessage::NodesGone(nodes) => self.nodes_gone(&nodes),
             ShardMessage::AsksJobs(node, token) => self.local.asked(node, token),
             ShardMessage::NodesChanged => {
                 self.local.changed();

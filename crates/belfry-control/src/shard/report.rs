@@ -1,14 +1,14 @@
 //! What agents say about runs, and what the coming and going of nodes means for them.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-use belfry_core::run::{Ended, Event, RunState};
+use belfry_core::run::{Ended, Event, RunState, Verdict};
 use belfry_core::{Incarnation, NodeId, RunId, Timestamp};
 use belfry_proto::session::{self, RunKey, Stored};
 
 use crate::open_run::Bound;
 
-use super::{Found, LOOK_INTO_STORE_EVERY, NodeReport, Shard, ShardMessage, Stage, retry};
+use super::{Found, Gone, LOOK_INTO_STORE_EVERY, NodeReport, Shard, ShardMessage, Stage, retry};
 
 impl Shard {
     /// A refusal is remembered by the agent for ever, so the run may go elsewhere. It is said as often as the order was sent: the second one
@@ -20,9 +20,11 @@ impl Shard {
         if !matches!(open.stage, Stage::Dispatched { .. }) {
             return;
         }
-        match refused {
-            None => open.stage = Stage::Dispatched { taken: true },
-            Some(why) => {
+        match (refused, open.unwanted()) {
+            (None, _) => open.stage = Stage::Dispatched { taken: true },
+            // It will not start there, and is not to start anywhere.
+            (Some(_), Some(unwanted)) => self.decide(id, Verdict::Cancelled, unwanted),
+            (Some(why), None) => {
                 tracing::warn!(run = %id, node = %bound.node_name, "the node refused the run: {why}");
                 open.record.bound = None;
                 open.not_on.push((bound.node, bound.incarnation));
@@ -128,8 +130,7 @@ impl Shard {
                     self.commit_by_and_by(id);
                     continue;
                 }
-                let reason = format!("the agent on {} ended while it had the run, and was started again", report.name);
-                lost.push((id, reason));
+                lost.push((id, started_again(&report.name)));
             }
         }
         self.lost(lost);
@@ -154,6 +155,7 @@ impl Shard {
         if ids.is_empty() {
             return;
         }
+        self.record_what_others_will_hear_of(&ids);
         // One look at a time, however long the store takes: the next one follows its answer.
         self.look_into_store_at = Timestamp::MAX;
         let (context, shard) = (self.context.clone(), self.id);
@@ -168,19 +170,36 @@ impl Shard {
         });
     }
 
-    pub(super) fn nodes_lost(&mut self, nodes: &HashSet<(NodeId, Incarnation)>) {
-        let bound_there = |open: &super::Open| {
-            open.record.bound.as_ref().is_some_and(|bound| nodes.contains(&(bound.node, bound.incarnation)))
-                && matches!(open.stage, Stage::Dispatched { .. } | Stage::Running)
+    /// A server that is told the end of a run puts it into the store only if the store knows the run. Of one whose start was never told here
+    /// it does not, as long as its node cannot come here.
+    fn record_what_others_will_hear_of(&self, ids: &[RunId]) {
+        for open in ids.iter().filter_map(|id| self.open.get(id)) {
+            let Some(bound) = &open.record.bound else { continue };
+            let is_here = self.context.sessions.incarnation(bound.node) == Some(bound.incarnation);
+            if !is_here && matches!(open.stage, Stage::Dispatched { .. }) {
+                self.context.recorder.run(open.run.clone());
+            }
+        }
+    }
+
+    pub(super) fn nodes_gone(&mut self, nodes: &HashMap<NodeId, Gone>) {
+        let why = |open: &super::Open| {
+            let bound = open.record.bound.as_ref()?;
+            let gone = nodes.get(&bound.node)?;
+            matches!(open.stage, Stage::Dispatched { .. } | Stage::Running).then_some(())?;
+            if bound.incarnation < gone.newest {
+                return Some(started_again(&bound.node_name));
+            }
+            let is_gone = bound.incarnation == gone.newest && gone.is_lost;
+            is_gone.then(|| format!("node {} was silent for longer than the TTL", bound.node_name))
         };
-        let runs: Vec<RunId> = self.open.iter().filter(|(_, open)| bound_there(open)).map(|(id, _)| *id).collect();
-        let reason = |id: &RunId| {
-            let name = self.open.get(id).and_then(|open| open.run.node_name.as_deref()).unwrap_or_default();
-            format!("node {name} was silent for longer than the TTL")
-        };
-        let runs = runs.into_iter().map(|id| (id, reason(&id))).collect();
+        let runs = self.open.iter().filter_map(|(id, open)| Some((*id, why(open)?))).collect();
         self.lost(runs);
     }
+}
+
+fn started_again(node: &str) -> String {
+    format!("the agent on {node} ended while it had the run, and was started again")
 }
 
 pub(super) fn next_look_into_store(now: Timestamp) -> Timestamp {

@@ -301,6 +301,12 @@ impl Open {
         matches!(self.stage, Stage::Dispatched { .. } | Stage::Running | Stage::Asking { .. })
     }
 
+    /// Why it is not to start any more, at its node or anywhere.
+    pub(super) fn unwanted(&self) -> Option<String> {
+        let killed = self.kill.as_ref().map(|by| format!("{by} {}", self.before_what()));
+        killed.or_else(|| self.recalled.map(str::to_owned))
+    }
+
     /// Where it stands, for a reason.
     pub(super) fn before_what(&self) -> String {
         match &self.record.next {

@@ -314,7 +314,7 @@ async fn a_clock_that_steps_ahead_passes_over_no_fire() {
 }
 
 /// What a node says of a run that it fired by itself.
-fn fired_alone(job: JobId, by: NodeId, planned: Timestamp, home_term: u64) -> session::Ended {
+pub fn fired_alone(job: JobId, by: NodeId, planned: Timestamp, home_term: u64) -> session::Ended {
     let run = RunId::of(job, planned, Slot::Node(by)).to_string();
     session::Ended {
         key: Some(session::RunKey { run, attempt: 1 }),

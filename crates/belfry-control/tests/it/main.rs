@@ -9,6 +9,7 @@ mod state;
 mod store_away;
 mod support;
 mod takeover;
+mod unheard;
 mod wrapped;
 
 #[test]
