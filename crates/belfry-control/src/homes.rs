@@ -52,12 +52,10 @@ impl Homes {
         self.jobs_changed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether another node may have run this fire as well: the job was taken from one that was held dead, and this is not its home.
+    /// Whether another node may have run this fire as well: the job was taken from one that was held dead, and this was that home.
     pub fn may_have_run_twice(&self, job: JobId, node: NodeId, term: u64, planned: Timestamp) -> bool {
-        self.get(job).is_some_and(|(home, version)| {
-            let contested = home.contested_from_ms.is_some_and(|from| planned.as_millisecond() > from);
-            home.node != Some(node) && version.0 > term && contested
-        })
+        self.get(job)
+            .is_some_and(|(home, version)| home.may_have_run_twice(version.0, node, term, planned.as_millisecond()))
     }
 
     /// True if something is not as it was.
@@ -158,7 +156,7 @@ impl Assigner {
                     if store_is_away && old.is_some_and(|(home, _)| home.node.is_some()) {
                         continue; // it would be asked, and let the others wait
                     }
-                    match after(context, definition, old.map(|(home, _)| *home)).await {
+                    match after(context, definition, old).await {
                         Ok(home) => put(context, job, old, Home { node: Some(node), ..home }).await?,
                         // Where its fires were left off is not known, and they must not run again.
                         Err(cause) => {
@@ -184,15 +182,15 @@ fn homeless(job: &Job) -> Homeless {
 }
 
 /// What the next home begins with. A former one that did not let go was held dead.
-async fn after(context: &Context, job: &Job, old: Option<Home>) -> Result<Home, StoreError> {
-    let vacant =
-        Home { node: None, leaving: false, from_ms: job.counts_from.as_millisecond(), contested_from_ms: None };
-    let Some(old) = old else { return Ok(vacant) };
-    let mut next = Home { node: None, leaving: false, from_ms: old.from_ms.max(vacant.from_ms), ..old };
+async fn after(context: &Context, job: &Job, old: Option<&(Home, Version)>) -> Result<Home, StoreError> {
+    let counts_from_ms = job.counts_from.as_millisecond();
+    let Some((old, term)) = old else { return Ok(Home { from_ms: counts_from_ms, ..Home::default() }) };
+    let mut next = Home { node: None, leaving: false, from_ms: old.from_ms.max(counts_from_ms), ..*old };
     if old.node.is_some() {
         let last = context.store.last_scheduled(job.id).await?.map(Timestamp::as_millisecond);
         next.from_ms = last.map_or(next.from_ms, |last| last.max(next.from_ms));
         next.contested_from_ms = Some(old.contested_from_ms.map_or(next.from_ms, |first| first.min(next.from_ms)));
+        next.contested_to = Some(term.0);
     }
     Ok(next)
 }

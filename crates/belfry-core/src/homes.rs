@@ -15,7 +15,7 @@ use crate::{JobId, NodeId};
 pub const BALANCING_MOVES_MAX: usize = 4;
 
 /// What the coordinator keeps of a job's home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Home {
     /// None: nobody fires it at the moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,9 +25,23 @@ pub struct Home {
     pub leaving: bool,
     /// The fires after this instant are the home's, in milliseconds.
     pub from_ms: i64,
-    /// The job was once taken from a node that was held dead: what else ran after this instant may have run twice.
+    /// The job was once taken from a node that was held dead: what that home ran after this instant may have run twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contested_from_ms: Option<i64>,
+    /// Up to this term homes were held dead; the ones since have let go when they were asked. None: written by an older Belfry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contested_to: Option<u64>,
+}
+
+impl Home {
+    /// Of a fire that `node` made under `term`, where the home is this one, with `own_term`, now: another node may have made it too.
+    pub fn may_have_run_twice(&self, own_term: u64, node: NodeId, term: u64, planned_ms: i64) -> bool {
+        let was_held_dead = match self.contested_to {
+            Some(last) => term <= last,
+            None => self.node != Some(node) && own_term > term,
+        };
+        was_held_dead && self.contested_from_ms.is_some_and(|from| planned_ms > from)
+    }
 }
 
 fn is_no(value: &bool) -> bool {
@@ -184,13 +198,10 @@ mod tests {
             for step in moves {
                 match step {
                     Move::Assign { job, node } => {
-                        homes.insert(
-                            job,
-                            Home { node: Some(node), leaving: false, from_ms: 0, contested_from_ms: None },
-                        );
+                        homes.insert(job, Home { node: Some(node), ..Home::default() });
                     }
                     Move::Release { job } => {
-                        homes.insert(job, Home { node: None, leaving: false, from_ms: 0, contested_from_ms: None });
+                        homes.insert(job, Home::default());
                     }
                 }
             }
@@ -240,7 +251,7 @@ mod tests {
         let jobs = jobs(1);
         let mut nodes = [node(1, 1), node(2, 1)];
         let job = jobs[0].job;
-        let here = Home { node: Some(NodeId::from_u128(1)), leaving: false, from_ms: 0, contested_from_ms: None };
+        let here = Home { node: Some(NodeId::from_u128(1)), ..Home::default() };
         let homes = HashMap::from([(job, here)]);
         assert!(plan(&jobs, &nodes, &homes).is_empty());
         nodes[0].node.draining = true;
@@ -251,6 +262,20 @@ mod tests {
         assert_eq!(plan(&jobs, &nodes, &leaving), [Move::Assign { job, node: NodeId::from_u128(2) }]);
         nodes[1].node.excluded = true;
         assert!(plan(&jobs, &nodes, &leaving).is_empty(), "there is nobody");
+    }
+
+    #[test]
+    fn what_a_home_that_was_held_dead_ran_may_have_run_twice_and_nothing_else() {
+        let [first, other] = [1, 2].map(NodeId::from_u128);
+        let home = Home { node: Some(other), contested_from_ms: Some(1000), contested_to: Some(5), ..Home::default() };
+        assert!(home.may_have_run_twice(9, first, 5, 2000));
+        assert!(!home.may_have_run_twice(9, first, 5, 1000), "it was known before it was taken from it");
+        assert!(!home.may_have_run_twice(9, other, 9, 2000));
+        let back_again = Home { node: Some(first), ..home };
+        assert!(back_again.may_have_run_twice(12, first, 5, 2000), "although it is the home again");
+        assert!(!back_again.may_have_run_twice(12, other, 9, 2000), "it let go when it was asked, long after");
+        let written_before = Home { contested_to: None, ..home };
+        assert!(written_before.may_have_run_twice(9, first, 5, 2000));
     }
 
     #[test]
