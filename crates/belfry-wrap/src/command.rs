@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
 use crate::copy::{Copies, Place};
 use crate::exit::Failure;
+use crate::folder::Folder;
 use crate::parameters::Parameters;
 use crate::saving::Saving;
 use crate::signals::{GRACE, Signals};
@@ -169,8 +169,8 @@ pub(crate) fn fifo_folder(parameters: &Parameters) -> PathBuf {
 
 pub(crate) fn make_fifo_folder(parameters: &Parameters) -> Result<(), Failure> {
     let folder = fifo_folder(parameters);
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&folder);
-    let usable = made.and_then(|()| Ok(access(&folder, AccessFlags::W_OK | AccessFlags::X_OK)?));
+    let made = Folder::make_own(&folder);
+    let usable = made.and_then(|made| Ok(access(&made.place(), AccessFlags::W_OK | AccessFlags::X_OK)?));
     usable.map_err(|cause| {
         Failure::Cannot(format!("make the folder {}: {cause}; DCRON_LIBDIR names another place", folder.display()))
     })

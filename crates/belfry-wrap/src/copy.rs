@@ -9,18 +9,23 @@ use std::time::Duration;
 
 use belfry_core::wrapped::OUTPUT_BYTES_MAX;
 use belfry_exec::{CaptureEvent, CaptureLimits, Kept, OutputPipes, Stream};
+use nix::fcntl::OFlag;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
+use crate::folder::Folder;
 use crate::tasks;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// Without the ending that names the stream.
-    Files(PathBuf),
+    Files {
+        folder: PathBuf,
+        /// Without the ending that names the stream.
+        base: String,
+    },
     Passed,
 }
 
@@ -56,14 +61,14 @@ impl Place {
     /// A slash of an instance, as `%D` gives, must not make a folder.
     pub(crate) fn in_folder(folder: &Path, name: &str, instance: &str) -> Place {
         let base = if instance.is_empty() { name.to_owned() } else { format!("{name}.{instance}") };
-        Place::Files(folder.join(base.replace('/', "_")))
+        Place::Files { folder: folder.to_owned(), base: base.replace('/', "_") }
     }
 
     /// `keeps`: whoever finishes it gets what was printed.
     pub(crate) fn copy(&self, pipes: OutputPipes, keeps: bool) -> Copies {
         let (stdout, stderr) = pipes.into_streams();
         let file = |ending: &str| match self {
-            Place::Files(base) => Some(PathBuf::from(format!("{}.{ending}", base.display()))),
+            Place::Files { folder, base } => Some((folder.clone(), format!("{base}.{ending}"))),
             Place::Passed => None,
         };
         let kept = keeps.then(Keeping::new);
@@ -73,7 +78,7 @@ impl Place {
             // Fate: ends with the pipe, or is given up when nothing moves any more.
             let task = tasks::spawn("output", async move {
                 match (file, stream) {
-                    (Some(path), _) => to_file(from, path).await,
+                    (Some((folder, name)), _) => to_file(from, folder, name).await,
                     (None, Stream::Stdout) => pass(from, tokio::io::stdout()).await,
                     (None, Stream::Stderr) => pass(from, tokio::io::stderr()).await,
                 }
@@ -158,25 +163,31 @@ impl Source {
     }
 }
 
-async fn to_file(mut from: Source, path: PathBuf) {
+async fn to_file(mut from: Source, folder: PathBuf, name: String) {
     let mut file: Option<File> = None;
     let mut has_failed = false;
     let mut buffer = vec![0; READ_BYTES_MAX];
     while let count @ 1.. = from.read(&mut buffer).await {
-        let written = append(&mut file, &path, &buffer[..count]).await;
+        let written = append(&mut file, &folder, &name, &buffer[..count]).await;
         from.moved(count);
         if let Err(cause) = written
             && !std::mem::replace(&mut has_failed, true)
         {
+            let path = folder.join(&name);
             tracing::warn!(file = %path.display(), %cause, "the command's output cannot be written; it goes on without");
         }
     }
 }
 
-async fn append(file: &mut Option<File>, path: &Path, bytes: &[u8]) -> io::Result<()> {
+async fn append(file: &mut Option<File>, folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let open = match file {
         Some(open) => open,
-        None => file.insert(File::options().create(true).append(true).mode(0o640).open(path).await?),
+        None => {
+            let (folder, name) = (folder.to_owned(), name.to_owned());
+            // It may be on a network mount that hangs, and heartbeats may not.
+            let opened = spawn_blocking(move || Folder::make(&folder)?.file(&name, OFlag::O_APPEND, 0o640)).await;
+            file.insert(File::from_std(opened.map_err(io::Error::other)??))
+        }
     };
     open.write_all(bytes).await?;
     open.flush().await

@@ -1,13 +1,14 @@
 //! This machine as the wrapper sees it: its name for others, its folders, and what it remembers of a name on its own disk.
 
-use std::fs::{DirBuilder, File};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use crate::exit::Failure;
+use crate::folder::Folder;
 use crate::parameters::Parameters;
 
 /// Made if missing.
@@ -17,7 +18,7 @@ pub(crate) fn make_folders(parameters: &Parameters) -> Result<(), Failure> {
         folders.push(&parameters.log_dir);
     }
     for folder in folders {
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        let made = Folder::make(folder);
         made.map_err(|cause| Failure::Cannot(format!("make the folder {}: {cause}", folder.display())))?;
     }
     Ok(())
@@ -36,9 +37,11 @@ pub(crate) fn address() -> String {
 
 /// Held for as long as it lives: one wrapper of a long-lived process on each host. None: there is one already.
 pub(crate) fn lock(parameters: &Parameters) -> Result<Option<Flock<File>>, Failure> {
-    let path = file(&parameters.lib_dir, &parameters.name.name, "lock");
-    let failed = |cause: io::Error| Failure::Cannot(format!("open {}: {cause}", path.display()));
-    let opened = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    let name = format!("{}.lock", parameters.name.name);
+    let failed =
+        |cause: io::Error| Failure::Cannot(format!("open {}: {cause}", parameters.lib_dir.join(&name).display()));
+    let opened = Folder::make(&parameters.lib_dir).and_then(|folder| folder.file(&name, OFlag::empty(), 0o666));
+    let opened = opened.map_err(failed)?;
     match Flock::lock(opened, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(Some(lock)),
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
@@ -47,25 +50,38 @@ pub(crate) fn lock(parameters: &Parameters) -> Result<Option<Flock<File>>, Failu
 }
 
 /// The number of the run of a name that ended last on this host.
-pub(crate) struct Stick(PathBuf);
+pub(crate) struct Stick {
+    folder: PathBuf,
+    name: String,
+}
+
+/// More digits than any number has.
+const FENCE_BYTES_MAX: u64 = 32;
 
 impl Stick {
     pub(crate) fn of(parameters: &Parameters) -> Stick {
-        Stick(file(&parameters.lib_dir, &parameters.name.name, "stick"))
+        Stick { folder: parameters.lib_dir.clone(), name: format!("{}.stick", parameters.name.name) }
     }
 
     pub(crate) fn fence(&self) -> Option<u64> {
-        std::fs::read_to_string(&self.0).ok()?.trim().parse().ok()
+        // A FIFO that somebody has put there is not waited for.
+        let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(self.path()).ok()?;
+        let mut text = String::new();
+        file.take(FENCE_BYTES_MAX).read_to_string(&mut text).ok()?;
+        text.trim().parse().ok()
     }
 
     /// Without it this host is not preferred, which costs seconds at most.
     pub(crate) fn remember(&self, fence: u64) {
-        if let Err(cause) = std::fs::write(&self.0, format!("{fence}\n")) {
-            tracing::warn!(file = %self.0.display(), %cause, "this host will not be known as the last one");
+        let file = Folder::make(&self.folder).and_then(|folder| folder.file(&self.name, OFlag::empty(), 0o666));
+        // Emptied only when it is known to be ours.
+        let written = file.and_then(|mut file| file.set_len(0).and_then(|()| writeln!(file, "{fence}")));
+        if let Err(cause) = written {
+            tracing::warn!(file = %self.path().display(), %cause, "this host will not be known as the last one");
         }
     }
-}
 
-fn file(folder: &Path, name: &str, kind: &str) -> PathBuf {
-    folder.join(format!("{name}.{kind}"))
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
 }

@@ -8,14 +8,19 @@ use belfry_core::Timestamp;
 use nix::errno::Errno;
 use nix::libc::O_NONBLOCK;
 
+use crate::folder::Folder;
+
 /// One that was made a moment ago may not be read yet.
 const AGE_S_MIN: i64 = 60;
 
 /// What cannot be removed is left to the next one.
 pub(crate) fn remove_fifos(folder: &Path, now: Timestamp) {
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    // Not through its path: somebody may have put another one there since.
+    let Ok(own) = Folder::make_own(folder) else { return };
+    let files = std::fs::read_dir(own.place()).into_iter().flatten().flatten();
     for file in files.filter(|file| is_left(file, now)) {
-        tracing::info!(fifo = %file.path().display(), "its wrapper is gone, and it is removed");
+        let fifo = folder.join(file.file_name());
+        tracing::info!(fifo = %fifo.display(), "its wrapper is gone, and it is removed");
         let _another_was_quicker = std::fs::remove_file(file.path());
     }
 }

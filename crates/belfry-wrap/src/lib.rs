@@ -10,6 +10,7 @@ mod command;
 mod copy;
 mod detach;
 mod exit;
+mod folder;
 mod history;
 mod hold;
 mod host;

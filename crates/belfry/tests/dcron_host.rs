@@ -1,7 +1,7 @@
 //! What a wrapped command has on its host: files for what it prints, groups of its user, values that the last one saved. One host, and a file
 //! as its coordinator.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -178,4 +178,47 @@ fn a_user_has_its_own_groups_and_none_of_the_wrappers() {
         besides.sort_unstable();
         assert_eq!((first, &besides[..]), (group, others));
     }
+}
+
+/// As nobody prepares them, who may write to both folders: root's wrapper is not to write to a file of root for it.
+#[test]
+fn root_writes_to_no_file_that_a_user_has_put_in_the_way_and_the_command_runs_all_the_same() {
+    if !geteuid().is_root() {
+        eprintln!("left out: only root can become somebody else");
+        return;
+    }
+    let machine = Machine::new();
+    std::fs::set_permissions(machine.folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    for folder in ["lib", "log"] {
+        std::fs::create_dir(machine.file(folder)).unwrap();
+        chown(machine.file(folder), Some(65534), Some(65534)).unwrap();
+    }
+    let roots = machine.file("roots");
+    std::fs::write(&roots, "as it was").unwrap();
+    let parameters = |name| ["DCRON_USER=nobody", "DCRON_STICK=60", name];
+    let command = "echo printed; echo SAVED=it > $DCRON_FIFO && echo ran >&2";
+    let said = done(&mut machine.dcron(&parameters("DCRON_NAME=plain.%C"), command)).1;
+    assert_eq!(said, "");
+    let logs =
+        [("plain.20.stderr".to_owned(), "ran\n".to_owned()), ("plain.20.stdout".to_owned(), "printed\n".to_owned())];
+    assert_eq!(machine.logs(), logs);
+    for link in ["log/linked.20.stdout", "lib/linked.stick"] {
+        symlink(&roots, machine.file(link)).unwrap();
+    }
+    let said = done(&mut machine.dcron(&parameters("DCRON_NAME=linked.%C"), command)).1;
+    assert_eq!(said.matches("root does not follow it").count(), 2, "{said}");
+    assert_eq!(std::fs::read_to_string(machine.file("log/linked.20.stderr")).unwrap(), "ran\n");
+    // What can be refused before anything is claimed is.
+    for (name, link) in [("DCRON_NAME=alone", "lib/alone.lock"), ("DCRON_NAME=told", "log/told.dcron.log")] {
+        symlink(&roots, machine.file(link)).unwrap();
+        let ran = machine.dcron(&[name, "DCRON_LLAP=true"], "exit 0").output().unwrap();
+        assert_eq!(ran.status.code(), Some(71), "{ran:?}");
+    }
+    std::fs::rename(machine.file("lib/fifo-0"), machine.file("lib/before")).unwrap();
+    std::fs::create_dir(machine.file("lib/fifo-0")).unwrap();
+    chown(machine.file("lib/fifo-0"), Some(65534), None).unwrap();
+    let ran = machine.dcron(&parameters("DCRON_NAME=fifo.%C"), "exit 0").output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(ran.status.code() == Some(71) && said.contains("somebody else may write to it"), "{said}");
+    assert_eq!(std::fs::read_to_string(&roots).unwrap(), "as it was");
 }
