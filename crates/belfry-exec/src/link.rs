@@ -43,6 +43,8 @@ pub(crate) struct Waiting {
     pub asked: Option<Asked>,
     pub tag: RunTag,
     pub pid: Option<u32>,
+    /// Whose process `pid` then is.
+    pub is_behind_shim: bool,
     pub started: Option<oneshot::Sender<Result<Started, SpawnError>>>,
     pub exit: oneshot::Sender<Exit>,
     pub exited: oneshot::Sender<()>,

@@ -22,6 +22,7 @@ use crate::error::{Asked, SpawnError};
 use crate::link::{Link, Started, Waiting};
 use crate::prepared::{ATTEMPT, Prepared, RUN_ID, RunTag};
 use crate::sealed::Sealed;
+use crate::survivors::Lost;
 use crate::wire::{FRAME_BYTES_MAX, Request, SpawnRequest, Token};
 use crate::{clock, socket, survivors, tasks};
 
@@ -108,6 +109,7 @@ impl Spawner {
             asked: Some(asked),
             tag: tag.clone(),
             pid: None,
+            is_behind_shim,
             started: Some(started_sender),
             exit: exit_sender,
             exited: exited_sender,
@@ -191,7 +193,11 @@ async fn keep(
             runs = runs.len(),
             "the zygote is gone; its runs are lost, a new one is started"
         );
-        let trees: Vec<_> = runs.iter().map(|waiting| (waiting.pid, waiting.tag.clone())).collect();
+        let lost = |Waiting { pid, is_behind_shim, tag, .. }: &Waiting| {
+            let root = pid.map(|pid| pid as i32);
+            Lost { root, is_behind_shim: *is_behind_shim, tag: tag.clone() }
+        };
+        let trees: Vec<Lost> = runs.iter().map(lost).collect();
         let _swept = tokio::task::spawn_blocking(move || {
             // It may have given up by itself instead of having been killed; two zygotes would be one too many.
             let _already_dead = zygote.kill();

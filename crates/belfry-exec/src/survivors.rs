@@ -1,5 +1,6 @@
 //! What is left of the trees of a zygote that was killed: its direct children die with it, their children do not. Found
-//! by session and by tag, and ended by the agent.
+//! by session and by tag, and ended by the agent. A shim ends its tree by itself and is waited for: it alone knows of those
+//! who have neither (`setsid env -i`, sudo).
 
 use std::time::Duration;
 
@@ -8,15 +9,26 @@ use nix::sys::signal::Signal;
 use crate::prepared::RunTag;
 use crate::processes::{Process, Processes};
 
+/// A run of that zygote.
+pub(crate) struct Lost {
+    /// Its first process; or the shim that stands above that one.
+    pub root: Option<i32>,
+    pub is_behind_shim: bool,
+    pub tag: RunTag,
+}
+
 const PAUSE: Duration = Duration::from_millis(3);
+/// About a second and more; a shim needs a few milliseconds.
+const ROUNDS_FOR_SHIMS: u32 = 300;
 /// After that somebody hangs in the kernel, and waiting longer would hold up all other runs.
-const ROUNDS_MAX: u32 = 100;
+const ROUNDS_MAX: u32 = ROUNDS_FOR_SHIMS + 100;
 
 /// Kills what is left of `runs` until nothing is. Waits; call it where waiting is allowed.
 #[expect(clippy::disallowed_methods, reason = "called on a blocking thread, where nothing else waits")]
-pub(crate) fn end(runs: &[(Option<u32>, RunTag)]) {
+pub(crate) fn end(runs: &[Lost]) {
     let mut looks_without_any = 0;
-    for _round in 0..ROUNDS_MAX {
+    let mut rounds_without_shim = 0;
+    for round in 0..ROUNDS_MAX {
         let seen = Processes::look();
         let left: Vec<&Process> = seen.all().filter(|process| !process.dead && belongs(process, runs)).collect();
         looks_without_any = if left.is_empty() { looks_without_any + 1 } else { 0 };
@@ -24,18 +36,31 @@ pub(crate) fn end(runs: &[(Option<u32>, RunTag)]) {
         if looks_without_any == 2 {
             return;
         }
-        left.iter().for_each(|process| process.signal(Signal::SIGKILL));
+        let (shims, others): (Vec<&Process>, Vec<&Process>) = left.iter().partition(|process| is_shim(process, runs));
+        others.iter().for_each(|process| process.signal(Signal::SIGKILL));
+        // It was told by the kernel; one that somebody has stopped has yet to hear it.
+        let to_shims = if round < ROUNDS_FOR_SHIMS { Signal::SIGCONT } else { Signal::SIGKILL };
+        shims.iter().for_each(|shim| shim.signal(to_shims));
+        rounds_without_shim = if shims.is_empty() { rounds_without_shim + 1 } else { 0 };
+        if rounds_without_shim == ROUNDS_MAX - ROUNDS_FOR_SHIMS {
+            break;
+        }
         std::thread::sleep(PAUSE);
     }
     tracing::warn!("some processes of lost runs do not end; they hang in the kernel");
 }
 
 /// The number of a session stays taken while the session has members, so right after the death it is still the run's.
-fn belongs(process: &Process, runs: &[(Option<u32>, RunTag)]) -> bool {
-    let by_session = |(root, _): &(Option<u32>, RunTag)| root.is_some_and(|root| process.session == root as i32);
-    if runs.iter().any(by_session) {
+fn belongs(process: &Process, runs: &[Lost]) -> bool {
+    if runs.iter().any(|run| run.root == Some(process.session)) {
         return true;
     }
     let environ = process.environ();
-    !environ.is_empty() && runs.iter().any(|(_, tag)| tag.is_in(&environ))
+    !environ.is_empty() && runs.iter().any(|run| run.tag.is_in(&environ))
+}
+
+/// Each leads a session of its own.
+fn is_shim(process: &Process, runs: &[Lost]) -> bool {
+    let is_root = |run: &Lost| run.is_behind_shim && run.root == Some(process.pid);
+    process.session == process.pid && runs.iter().any(is_root)
 }

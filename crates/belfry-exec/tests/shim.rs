@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::path::Path;
 use std::time::Duration;
 
 use belfry_exec::{CaptureLimits, Deadline, ExitStatus, LastMoments, Prepared, SpawnError, Stream};
@@ -168,6 +169,30 @@ async fn it_ends_with_the_zygote_also_what_is_in_a_session_of_its_own() {
     assert_eq!(in_time("its exit", child.wait()).await.status, ExitStatus::Lost);
     until("the tree is gone", || alive(&tag).is_empty()).await;
     until("the shim is gone", || !exists(child.pid)).await;
+}
+
+/// Nobody but a shim finds those, and nobody waits for them who does not wait for it.
+#[tokio::test]
+async fn a_lost_run_has_left_nobody_also_none_without_its_tag() {
+    const RUNS: usize = 20;
+    let folder = tempfile::tempdir().expect("a folder");
+    let spawner = spawner_with(far_off());
+    let mut runs = Vec::new();
+    for number in 0..RUNS {
+        let file = folder.path().join(number.to_string());
+        let hides = format!("setsid env -i sh -c 'echo $$ > {}; exec sleep 1000' & wait", file.display());
+        runs.push((spawner.spawn(exclusive(shell(&hides))).await.expect("start"), file));
+    }
+    let hidden = |file: &Path| std::fs::read_to_string(file).ok()?.strip_suffix('\n')?.parse().ok();
+    until("all are hidden", || runs.iter().all(|(_, file)| hidden(file).is_some())).await;
+    // One that somebody has stopped has yet to hear of it.
+    kill(Pid::from_raw(runs[0].0.pid as i32), Signal::SIGSTOP).expect("stop a shim");
+    kill(Pid::from_raw(spawner.zygote_pid() as i32), Signal::SIGKILL).expect("kill -9");
+    for (child, file) in &mut runs {
+        assert_eq!(in_time("its exit", child.wait()).await.status, ExitStatus::Lost);
+        let pid: u32 = hidden(file).expect("a number");
+        assert!(!exists(pid) && !exists(child.pid), "{pid} lives on below {}", child.pid);
+    }
 }
 
 /// Some daemons, and people, send it to all that they see.
