@@ -310,6 +310,21 @@ async fn nothing_is_left_of_a_tree_whose_shim_was_killed_when_its_end_is_told() 
     in_time("an end that is asked for afterwards", child.killer().end_tree(PATIENCE)).await;
 }
 
+/// As below sudo, which gives a new environment.
+#[tokio::test]
+async fn nor_is_there_anybody_without_its_tag() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("pid");
+    let spawner = spawner_with(far_off());
+    let untagged = format!("env -i sh -c 'echo $$ > {}; sleep 1000; :' & wait", file.display());
+    let mut child = spawner.spawn(exclusive(shell(&untagged))).await.expect("start");
+    let untagged = || std::fs::read_to_string(&file).ok()?.strip_suffix('\n')?.parse::<u32>().ok();
+    until("it is up", || untagged().is_some()).await;
+    kill(Pid::from_raw(child.pid as i32), Signal::SIGKILL).expect("kill -9 the shim");
+    assert_eq!(in_time("its exit", child.wait()).await.status, ExitStatus::Signal(Signal::SIGKILL as i32));
+    assert!(!exists(untagged().expect("a number")));
+}
+
 #[tokio::test]
 async fn nothing_begins_when_its_deadline_is_over() {
     let deadline = Deadline::new().expect("memory");

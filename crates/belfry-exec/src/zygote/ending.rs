@@ -1,7 +1,8 @@
 //! The end of whole trees: TERM to every member, a time of grace, then KILL in rounds until no member is left.
 //!
 //! A run's tree is: what descends from its root; what is in the root's session or process group while the root is not
-//! reaped; what came to us as an orphan and carries the run's tag; what was once seen as a member; and all below these.
+//! reaped (and of the first process below a shim that was killed); what came to us as an orphan and carries the run's tag;
+//! what was once seen as a member; and all below these.
 //! Only descendants of the zygote are ever looked at, so nobody else's process can be meant.
 
 use std::collections::{HashMap, HashSet};
@@ -26,6 +27,8 @@ pub(super) struct Ending {
     exited: Option<Exited>,
     /// Gone once it is reaped: from then on its number may be anybody's.
     root: Option<i32>,
+    /// Below a shim that was killed. Its number is nobody else's while its session or group has members.
+    first: Option<i32>,
     /// Process number → when it started.
     known: HashMap<i32, u64>,
     phase: Phase,
@@ -68,8 +71,9 @@ impl Zygote {
     }
 
     /// Ends what a shim that was killed has left, and only then says that the run is over.
-    pub(super) fn answer_when_ended(&mut self, root: &Root, exited: Exited) {
-        self.begin_ending(root.token, root.tag.clone(), Duration::ZERO).exited = Some(exited);
+    pub(super) fn answer_when_ended(&mut self, root: &Root, first: Option<i32>, exited: Exited) {
+        let ending = self.begin_ending(root.token, root.tag.clone(), Duration::ZERO);
+        (ending.first, ending.exited) = (first, Some(exited));
     }
 
     /// A second order for the same tree can only bring its end nearer.
@@ -93,6 +97,7 @@ impl Zygote {
             is_ordered: false,
             exited: None,
             root,
+            first: None,
             known: HashMap::new(),
             phase,
             clear_looks: 0,
@@ -187,6 +192,10 @@ impl Ending {
 
     fn kill(&mut self, members: &[Process]) {
         self.only_waits = self.out_of_reach.kill(members);
+        if self.only_waits {
+            // That may take days, in which its number may become somebody else's; whoever is left is known by now.
+            self.first = None;
+        }
         if let Phase::Kill { rounds } = &mut self.phase {
             *rounds += 1;
         }
@@ -213,9 +222,11 @@ impl Ending {
 
     /// All living members, which are also remembered.
     fn members(&mut self, seen: &Processes, roots: &HashMap<i32, Root>) -> Seen {
-        let root = self.root;
-        let in_root =
-            |process: &Process| root.is_some_and(|root| [process.pid, process.session, process.group].contains(&root));
+        let (root, first) = (self.root, self.first);
+        let in_root = |process: &Process| {
+            root.is_some_and(|root| [process.pid, process.session, process.group].contains(&root))
+                || first.is_some_and(|first| [process.session, process.group].contains(&first))
+        };
         let known = |process: &Process| self.known.get(&process.pid) == Some(&process.started_ticks);
         let seeds: Vec<i32> =
             seen.all().filter(|process| in_root(process) || known(process)).map(|process| process.pid).collect();

@@ -140,7 +140,8 @@ impl Launch {
             }
             Way::BehindShim(deadline) => {
                 let (report, child_report) = pipe2(OFlag::O_CLOEXEC)?;
-                let (said, word) = pipe2(OFlag::O_CLOEXEC)?;
+                // Whoever reads it waits for nobody.
+                let (said, word) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
                 let mut word = Some(word);
                 let mut body = || {
                     let Some(word) = word.take() else { return };
@@ -151,7 +152,10 @@ impl Launch {
                         Err(failure) => failure.send_and_exit(raw(&child_report)),
                     };
                     let above = Above { pid: nix::unistd::getpid(), deadline: Some(deadline) };
-                    let mut body = || self.in_copy(&above, given, &child_report, &argv, &env);
+                    let mut body = || match shim.say_who_is_first().at(Step::Shim) {
+                        Ok(()) => self.in_copy(&above, given, &child_report, &argv, &env),
+                        Err(failure) => failure.send_and_exit(raw(&child_report)),
+                    };
                     match clone::copying_memory(&mut body).at(Step::Fork) {
                         Ok(first) => shim.watch(first),
                         Err(failure) => failure.send_and_exit(raw(&child_report)),

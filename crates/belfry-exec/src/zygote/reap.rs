@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 
 use super::ending::descendants_of_run;
 use super::serve::{Root, Zygote};
-use super::shim::LastWord;
+use super::shim::{LastWord, Told};
 use crate::clock;
 use crate::processes::Processes;
 use crate::wire::{Exited, Reply};
@@ -33,9 +33,9 @@ impl Zygote {
         self.remember_members_before_reaping(pid);
         let end = reap(pid);
         let (Some(end), false) = (end, root.failed) else { return };
-        let word = root.shim.as_ref().map(LastWord::read_from);
-        let is_shim_killed = word == Some(None);
-        let said = word.flatten().unwrap_or_else(|| {
+        let told = root.shim.as_ref().map(Told::read_from);
+        let is_shim_killed = told.is_some_and(|told| told.last.is_none());
+        let said = told.and_then(|told| told.last).unwrap_or_else(|| {
             let left_behind = if is_shim_killed { 0 } else { self.count_left_behind(pid, root) };
             LastWord { code: end.code, signal: end.signal, left_behind, past_deadline: false }
         });
@@ -53,7 +53,7 @@ impl Zygote {
         };
         if is_shim_killed {
             // Nobody holds the rest of the tree to its deadline any more, and the next start must not find it.
-            self.answer_when_ended(root, exited);
+            self.answer_when_ended(root, told.and_then(|told| told.first), exited);
         } else {
             self.answer(&Reply::Exited(exited));
         }

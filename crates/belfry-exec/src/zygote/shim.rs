@@ -16,7 +16,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::unistd::{Pid, getppid, setsid};
+use nix::unistd::{Pid, getpid, getppid, setsid};
 
 use super::ending::end_all_descendants;
 use super::reap::{End, has_children, reap_all};
@@ -34,6 +34,15 @@ pub(crate) const TREE_WILL_BE_ASKED: Signal = Signal::SIGUSR1;
 /// Nobody kills what does not heed a signal that was passed on.
 const PASSED_ON_GRACE: Duration = Duration::from_secs(10);
 
+/// All that came from a shim that is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// The number of the first process, which said it before it became the program.
+    pub first: Option<i32>,
+    /// None: the shim was killed before it could say anything.
+    pub last: Option<LastWord>,
+}
+
 /// What a shim says of its run before it exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LastWord {
@@ -45,6 +54,18 @@ pub(super) struct LastWord {
 }
 
 const WORD_BYTES: usize = 14;
+const FIRST_BYTES: usize = size_of::<i32>();
+
+impl Told {
+    /// Of two words the later one counts. Never waits.
+    pub(super) fn read_from(pipe: &OwnedFd) -> Told {
+        let mut bytes = [0; FIRST_BYTES + 2 * WORD_BYTES];
+        let Ok(count) = nix::unistd::read(pipe.as_fd(), &mut bytes) else { return Told::default() };
+        let Some((first, words)) = bytes[..count].split_first_chunk() else { return Told::default() };
+        let last = words.chunks_exact(WORD_BYTES).last().map(LastWord::decode);
+        Told { first: Some(i32::from_le_bytes(*first)), last }
+    }
+}
 
 impl LastWord {
     fn encode(self) -> [u8; WORD_BYTES] {
@@ -57,18 +78,14 @@ impl LastWord {
         bytes
     }
 
-    /// None: the shim was killed before it could say anything. Of two words the later one counts. Never waits: it is gone.
-    pub(super) fn read_from(pipe: &OwnedFd) -> Option<LastWord> {
-        let mut bytes = [0; 2 * WORD_BYTES];
-        let count = nix::unistd::read(pipe.as_fd(), &mut bytes).ok()?;
-        let word = bytes[..count].chunks_exact(WORD_BYTES).last()?;
+    fn decode(word: &[u8]) -> LastWord {
         let number = |from: usize| word[from..from + 4].try_into().map(i32::from_le_bytes).unwrap_or_default();
-        Some(LastWord {
+        LastWord {
             past_deadline: word[0] == 1,
             code: (word[1] == 1).then(|| number(2)),
             signal: number(6),
             left_behind: number(10) as u32,
-        })
+        }
     }
 }
 
@@ -96,6 +113,11 @@ impl Shim {
         let signals = SignalFd::with_flags(&wanted, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK)?;
         Ok(Shim { zygote, word, signals, timer, deadline })
+    }
+
+    /// In the first process, before any word of the shim: should the shim be killed, the zygote ends what is left of this session.
+    pub(super) fn say_who_is_first(&self) -> Result<(), Errno> {
+        nix::unistd::write(&self.word, &getpid().as_raw().to_le_bytes()).map(drop)
     }
 
     pub(super) fn watch(self, first: i32) -> ! {
@@ -279,14 +301,18 @@ mod tests {
             LastWord { code: None, signal: 15, left_behind: 7, past_deadline: true },
         ] {
             let (read, write) = nix::unistd::pipe().unwrap();
-            nix::unistd::write(&write, &word.encode()).unwrap();
-            assert_eq!(LastWord::read_from(&read), Some(word));
+            let says = |bytes: &[u8]| assert_eq!(nix::unistd::write(&write, bytes), Ok(bytes.len()));
+            let first = 70_000_i32;
+            says(&first.to_le_bytes());
+            assert_eq!(Told::read_from(&read), Told { first: Some(first), last: None });
             let earlier = LastWord { code: Some(1), signal: 0, left_behind: 0, past_deadline: false };
-            nix::unistd::write(&write, &earlier.encode()).unwrap();
-            nix::unistd::write(&write, &word.encode()).unwrap();
-            assert_eq!(LastWord::read_from(&read), Some(word));
+            for words in [&[word][..], &[earlier, word]] {
+                says(&first.to_le_bytes());
+                words.iter().for_each(|word| says(&word.encode()));
+                assert_eq!(Told::read_from(&read), Told { first: Some(first), last: Some(word) });
+            }
             drop(write);
-            assert_eq!(LastWord::read_from(&read), None);
+            assert_eq!(Told::read_from(&read), Told::default());
         }
     }
 
