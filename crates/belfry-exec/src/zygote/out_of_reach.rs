@@ -43,7 +43,7 @@ impl OutOfReach {
 }
 
 /// Whoever ends a tree waits for nobody: a pipe that has no room is not written to. One that has takes a line whole.
-fn has_room() -> bool {
+pub(super) fn has_room() -> bool {
     let stderr = io::stderr();
     let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0)

@@ -21,7 +21,7 @@ impl Zygote {
             match self.roots.remove(&pid) {
                 None => {
                     let _orphan = reap(pid);
-                    self.memory.reaped(pid);
+                    self.memory.reaped(pid, clock::monotonic());
                 }
                 Some(root) => self.close_root(pid, &root),
             }

@@ -43,6 +43,7 @@ pub(super) struct Root {
     pub token: Token,
     pub tag: RunTag,
     started_at_ns: i64,
+    began: Duration,
     /// Some: exec has not been seen yet.
     report: Option<OwnedFd>,
     /// Its process is a shim, which says here how the program ended.
@@ -109,6 +110,7 @@ impl Zygote {
                 }
             }
             self.advance_endings();
+            self.look_after_memory();
             let has_more_to_do = count > 0 && self.may_gather_replies();
             if !has_more_to_do {
                 if socket::send_all(self.socket.as_fd(), &self.outbox).is_err() {
@@ -125,9 +127,16 @@ impl Zygote {
         !self.outbox.is_empty() && clock::monotonic().saturating_sub(self.outbox_since) < REPLY_WAIT_MAX
     }
 
-    /// How long the loop may sleep: for ever, or until the next look at a tree that is being ended.
+    fn look_after_memory(&mut self) {
+        if self.memory.next_look().is_some() {
+            let exclusive = self.roots.values().filter(|root| root.shim.is_some());
+            self.memory.look(clock::monotonic(), || exclusive.map(|root| root.began).min());
+        }
+    }
+
+    /// How long the loop may sleep: for ever, or until the next look at a tree that is being ended, or at what is kept in memory.
     fn next_look(&self) -> EpollTimeout {
-        match self.endings.iter().map(Ending::next_look).min() {
+        match self.endings.iter().map(Ending::next_look).chain(self.memory.next_look()).min() {
             None => EpollTimeout::NONE,
             Some(at) => {
                 let wait = at.saturating_sub(clock::monotonic()).min(Duration::from_secs(60));
@@ -183,10 +192,11 @@ impl Zygote {
         let given = Given { standard: [stdin, &stdout, &stderr], sealed: sealed.as_ref() };
         match launch.start(way, &given) {
             Ok(Started { pid, report, shim }) => {
+                let began = clock::monotonic();
                 if exclusive {
-                    self.memory.keep_what_shims_need();
+                    self.memory.work_began(began);
                 }
-                let root = Root { token, tag, started_at_ns, report: None, shim, failed: false };
+                let root = Root { token, tag, started_at_ns, began, report: None, shim, failed: false };
                 let root = self.roots.entry(pid).insert_entry(root).into_mut();
                 match report {
                     Report::Known(failure) => self.settle(pid, failure),

@@ -123,12 +123,12 @@ impl Shim {
     pub(super) fn watch(self, first: i32) -> ! {
         // Also the pipes of its output, whose end is waited for, and the zygote's socket.
         close_all_but(&[raw(&self.word), self.signals.as_fd().as_raw_fd(), self.timer.as_fd().as_raw_fd()]);
-        self.hold(first);
+        let _was_asked = self.hold(first);
         super::launch::exit_now()
     }
 
-    /// Until nothing of the run is left. `first`: its first process.
-    pub(super) fn hold(&self, first: i32) {
+    /// Until nothing of the run is left. `first`: its first process. True: it was asked to end because of the deadline.
+    pub(super) fn hold(&self, first: i32) -> bool {
         let mut watch = Watch::of(first);
         let is_orphaned = loop {
             match self.step(&mut watch) {
@@ -143,6 +143,7 @@ impl Shim {
             end_all_descendants(|pid, end| watch.reaped(pid, end));
         }
         self.say(&watch, left_behind);
+        watch.asked.is_some()
     }
 
     fn say(&self, watch: &Watch, left_behind: u32) {
