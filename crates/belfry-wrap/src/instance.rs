@@ -37,6 +37,10 @@ impl Instance {
         keys::wrapped_seat(&self.name, &self.instance, number)
     }
 
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        self.ttl.as_millis().try_into().unwrap_or(u64::MAX)
+    }
+
     /// As it is when this host has it.
     pub(crate) fn record(&self, parameters: &Parameters, attempt: u32) -> Record {
         Record {
@@ -45,7 +49,7 @@ impl Instance {
             attempt,
             attempts_max: parameters.hosts_max,
             claimed_at: self.clock.now(),
-            ttl_ms: self.ttl.as_millis().try_into().unwrap_or(u64::MAX),
+            ttl_ms: self.ttl_ms(),
             keep_s: parameters.keep.as_secs(),
             phase: Phase::Running,
             fence: 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_coord::wrapped::{decode, give_up};
-use belfry_coord::{Clock, Coordinator, Entry, Guard, Hints, Liveness, Observer, Pulse, PulseError, Write};
+use belfry_coord::{Clock, Coordinator, Entry, Guard, Heartbeat, Hints, Liveness, Observer, Pulse, PulseError, Write};
 use belfry_core::Version;
 use belfry_core::wrapped::{Holder, Phase, Record, Rule, Step};
 use belfry_exec::ZygoteCommand;
@@ -324,21 +324,27 @@ impl Wrapper<'_> {
             }
             return Ok(true);
         }
-        let info = serde_json::json!({ "host": self.instance.host });
         let numbers = 1..self.parameters.hosts_max;
         let mut taken = Vec::new();
+        for number in numbers.clone() {
+            let Ok(found) = self.instance.coordinator.get(&self.instance.seat(number)).await else { return Ok(true) };
+            taken.extend(found);
+        }
+        // Each counts by its own TTL, as the one that has the instance.
+        let patience = taken.iter().filter_map(ttl_of_seat).max();
+        if let Some(patience) = patience.filter(|patience| *patience > seats.ttl()) {
+            *seats = Observer::new(patience);
+        }
+        // First: silence that could not be heard is known by when there was a look, this one too.
+        let now = self.instance.clock.boottime();
+        seats.observe(&taken, now);
+        let info = serde_json::json!({ "host": self.instance.host, TTL_OF_SEAT: self.instance.ttl_ms() });
         for number in numbers {
             let key = self.instance.seat(number);
-            let Ok(found) = self.instance.coordinator.get(&key).await else { return Ok(true) };
-            let guard = match &found {
-                None => Guard::Absent(key),
-                Some(entry) => {
-                    taken.push(entry.clone());
-                    match seats.liveness(&entry.key, self.instance.clock.boottime()) {
-                        Liveness::StoodStill(version) | Liveness::Ended(version) => Guard::At(key, version),
-                        Liveness::Alive | Liveness::Absent | Liveness::NotLooked => continue,
-                    }
-                }
+            let guard = match seats.liveness(&key, now) {
+                Liveness::Absent | Liveness::NotLooked => Guard::Absent(key),
+                Liveness::StoodStill(version) | Liveness::Ended(version) => Guard::At(key, version),
+                Liveness::Alive => continue,
             };
             let first =
                 belfry_coord::FirstBeat { guard, from: self.instance.beats_from, info: info.clone(), writes: vec![] };
@@ -348,7 +354,6 @@ impl Wrapper<'_> {
                 return Ok(true);
             }
         }
-        seats.observe(&taken, self.instance.clock.boottime());
         Ok(false)
     }
 
@@ -360,6 +365,13 @@ impl Wrapper<'_> {
             self.instance.coordinator.commit(vec![Guard::At(key.clone(), pulse.version())], vec![Write::Delete(key)]);
         let _others_find_out = tokio::time::timeout(GOODBYE_WITHIN, left).await;
     }
+}
+
+const TTL_OF_SEAT: &str = "ttl_ms";
+
+/// None: of one who did not say it.
+fn ttl_of_seat(seat: &Entry) -> Option<Duration> {
+    Heartbeat::decode(seat).ok()?.info.get(TTL_OF_SEAT)?.as_u64().map(Duration::from_millis)
 }
 
 fn read(entry: &Entry) -> Result<Record, Failure> {
@@ -381,4 +393,95 @@ async fn changed(hints: &mut Option<Hints>) {
 
 fn random() -> Result<u64, Failure> {
     getrandom::u64().map_err(|cause| Failure::Cannot(format!("ask the kernel for a random number: {cause}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use belfry_coord::faulty::Faulty;
+    use belfry_coord::{ManualClock, Memory};
+    use tokio::sync::watch;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_secs(2);
+    const LONG: Duration = Duration::from_secs(8);
+
+    /// Two hosts, one seat, and the clock of both.
+    struct Ground {
+        faulty: Arc<Faulty>,
+        clock: Arc<ManualClock>,
+        parameters: Parameters,
+        signals: Signals,
+        _stop: watch::Sender<bool>,
+    }
+
+    impl Ground {
+        fn new() -> Ground {
+            let args = ["DCRON_NAME=a", "DCRON_LLAP=true", "DCRON_MAXRETRY=2", "DCRON_COORD=memory", "--", "true"];
+            let (signals, stop) = Signals::for_test();
+            Ground {
+                faulty: Arc::new(Faulty::new(Arc::new(Memory::default()))),
+                clock: Arc::new(ManualClock::default()),
+                parameters: Parameters::read(args.map(Into::into), []).unwrap(),
+                signals,
+                _stop: stop,
+            }
+        }
+
+        fn host(&self, host: &str, ttl: Duration) -> Instance {
+            Instance {
+                coordinator: self.faulty.clone(),
+                clock: self.clock.clone(),
+                name: "a".into(),
+                instance: String::new(),
+                host: host.into(),
+                ttl,
+                beats_from: 5,
+            }
+        }
+
+        fn wrapper<'a>(&'a self, instance: &'a Instance) -> Wrapper<'a> {
+            Wrapper { parameters: &self.parameters, instance, signals: &self.signals, seat: None }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_seat_stays_with_who_has_it_when_nobody_could_be_heard_for_a_while() {
+        let ground = Ground::new();
+        let (one, other) = (ground.host("one", SHORT), ground.host("other", SHORT));
+        let (mut has_it, mut waits) = (ground.wrapper(&one), ground.wrapper(&other));
+        let (mut own, mut seats) = (Observer::new(SHORT), Observer::new(SHORT));
+        assert!(has_it.keep_seat(&mut own).await.unwrap());
+        assert!(!waits.keep_seat(&mut seats).await.unwrap());
+        ground.faulty.set_away(true);
+        ground.clock.advance(SHORT * 2);
+        waits.keep_seat(&mut seats).await.unwrap();
+        ground.faulty.set_away(false);
+        assert!(!waits.keep_seat(&mut seats).await.unwrap() && waits.seat.is_none(), "it could not beat meanwhile");
+        has_it.keep_seat(&mut own).await.unwrap();
+        assert!(has_it.seat.is_some());
+        for _quarter in 0..5 {
+            assert!(waits.seat.is_none());
+            ground.clock.advance(SHORT / 4);
+            waits.keep_seat(&mut seats).await.unwrap();
+        }
+        assert!(waits.seat.is_some(), "a whole TTL that could be heard");
+    }
+
+    #[tokio::test]
+    async fn a_seat_counts_by_the_ttl_of_who_has_it() {
+        let ground = Ground::new();
+        let (one, other) = (ground.host("one", LONG), ground.host("other", SHORT));
+        let (mut has_it, mut waits) = (ground.wrapper(&one), ground.wrapper(&other));
+        let mut seats = Observer::new(SHORT);
+        assert!(has_it.keep_seat(&mut Observer::new(LONG)).await.unwrap());
+        assert!(!waits.keep_seat(&mut seats).await.unwrap());
+        let mut silent = Duration::ZERO;
+        while waits.seat.is_none() {
+            ground.clock.advance(SHORT / 4);
+            silent += SHORT / 4;
+            waits.keep_seat(&mut seats).await.unwrap();
+        }
+        assert_eq!(silent, LONG);
+    }
 }
