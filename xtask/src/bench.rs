@@ -228,6 +228,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_tests_that_measure_are_there_and_read_how_much_they_shall_do() {
+        let mut seen = 0;
+        for Bench { name, by, args, .. } in BENCHES {
+            let By::Test { target, env: (variable, _) } = by else { continue };
+            let crates = std::fs::read_dir(root().join("crates")).unwrap().flatten();
+            let text: String = crates.map(|of| text_below(&of.path().join("tests"), target)).collect();
+            let tests = args.iter().filter(|arg| !arg.starts_with('-')).filter_map(|arg| arg.rsplit("::").next());
+            for wanted in tests.chain([*variable]) {
+                assert!(text.contains(wanted), "{name}: {wanted}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 2);
+    }
+
+    /// Of the test and what belongs to it.
+    fn text_below(tests: &std::path::Path, target: &str) -> String {
+        let below = std::fs::read_dir(tests.join(target)).into_iter().flatten().flatten().map(|entry| entry.path());
+        below
+            .chain([tests.join(format!("{target}.rs"))])
+            .filter_map(|file| std::fs::read_to_string(file).ok())
+            .collect()
+    }
+
     fn read(bench: &str, said: &str) -> Vec<(&'static str, &'static str)> {
         let said = Json::parse(said).unwrap();
         let bench = BENCHES.iter().find(|entry| entry.name == bench).unwrap();

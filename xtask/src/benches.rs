@@ -251,6 +251,36 @@ pub const BENCHES: &[Bench] = &[
     },
     // The wrapper for system cron, on each backend.
     Bench { name: "wrap", by: Example("wrap_bench"), args: &[], figures: &[], only_when_named: false },
+    // What the tests of the wrapper and of retries show, in the numbers that were promised: they say each figure with its aim. One test after
+    // the other, for each has a backend of its own.
+    Bench {
+        name: "wrap-instances",
+        by: By::Test { target: "dcron", env: ("BELFRY_INSTANCES", "200") },
+        args: &["each_instance_runs_once_on_", "--test-threads=1", "--nocapture"],
+        figures: &[],
+        only_when_named: true,
+    },
+    Bench {
+        name: "wrap-faults",
+        by: By::Test { target: "dcron_faults", env: ("BELFRY_INJECTIONS", "25") },
+        args: &["_on_", "--test-threads=1", "--nocapture"],
+        figures: &[],
+        only_when_named: true,
+    },
+    Bench {
+        name: "wrap-owners",
+        by: By::Test { target: "dcron_cron", env: ("BELFRY_OWNERS", "20") },
+        args: &["a_long_lived_process_outlives_its_hosts", "--nocapture"],
+        figures: &[],
+        only_when_named: true,
+    },
+    Bench {
+        name: "retries",
+        by: By::Test { target: "retry", env: ("BELFRY_ROUNDS", "30") },
+        args: &["what_a_killed_node_had", "a_retry_waits_through", "--test-threads=1", "--nocapture"],
+        figures: &[],
+        only_when_named: true,
+    },
     // The pages of the console in a browser, with 10,000 jobs and 1,000,000 runs.
     Bench {
         name: "console",

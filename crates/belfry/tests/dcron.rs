@@ -7,6 +7,7 @@ use std::time::Duration;
 use belfry_testkit::chaos::Backend;
 use belfry_testkit::{Call, Ground, Holdings, Host, Seed, until};
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_belfry");
 const HOSTS: usize = 5;
@@ -61,6 +62,9 @@ async fn each_instance_runs_once(backend: Backend) {
     }
     let expected: BTreeMap<String, usize> = (0..instances).map(|instance| (instance.to_string(), 1)).collect();
     assert_eq!(runs, expected);
+    // On a line of its own, for whoever reads figures.
+    let figure = format!("instances on {}, each run once on {HOSTS} hosts", backend.name());
+    println!("\n{}", json!({"figure": figure, "value": runs.len(), "at_least": 200}));
     // A host that comes when all is done finds that out, and does nothing.
     let mut late = hosts[0].call(&[&name("i0")], &["bash", "-c", &writes(&ground, "late", "true")]);
     assert_eq!(late.ends().await, Some(0));

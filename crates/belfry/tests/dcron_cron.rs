@@ -11,6 +11,7 @@ use belfry_testkit::chaos::Backend;
 use belfry_testkit::{Ground, Holdings, Host, until, until_within};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 use tokio::time::Instant;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_belfry");
@@ -172,4 +173,7 @@ async fn a_long_lived_process_outlives_its_hosts_and_cron_brings_those_who_wait_
     let all = witness.all();
     assert_eq!(all.len(), owners + 1, "{all:?}");
     assert!(all.windows(2).all(|pair| pair[0].to.is_some_and(|to| to < pair[1].from)), "never two at once: {all:?}");
+    // On a line of its own, for whoever reads figures.
+    let figure = "owners of a long-lived process killed one after the other, never two at once";
+    println!("\n{}", json!({"figure": figure, "value": owners, "at_least": 20}));
 }

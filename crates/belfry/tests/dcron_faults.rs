@@ -8,6 +8,7 @@ use belfry_testkit::chaos::Backend;
 use belfry_testkit::{Call, Ground, Holding, Holdings, Host, Seed, until, until_within};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid};
+use serde_json::json;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_belfry");
 const TTL: Duration = Duration::from_secs(2);
@@ -122,6 +123,12 @@ impl Instance<'_> {
     }
 }
 
+/// On a line of its own, for whoever reads figures.
+fn tell(what: &str, backend: Backend, faults: u64) {
+    let figure = format!("faults on {} under which {what}", backend.name());
+    println!("\n{}", json!({"figure": figure, "value": faults, "at_least": 25}));
+}
+
 async fn the_rules_hold_under_faults(backend: Backend) {
     let mut ground = Ground::start(backend);
     let hosts: Vec<Host> = (1..=3).map(|number| ground.host_apart(PROGRAM, &format!("h{number}"))).collect();
@@ -139,6 +146,7 @@ async fn the_rules_hold_under_faults(backend: Backend) {
             assert!(without_effect < WITHOUT_EFFECT_MAX, "{fault:?} has no effect");
         }
     }
+    tell("the rules hold", backend, had_effect);
 }
 
 async fn a_long_lived_process_never_runs_twice_under_faults(backend: Backend) {
@@ -192,6 +200,7 @@ async fn a_long_lived_process_never_runs_twice_under_faults(backend: Backend) {
     assert!(overlap(&all).is_none(), "two at once: {:?}", overlap(&all));
     let fences: Vec<u64> = all.iter().map(|held| held.words[2].parse().unwrap()).collect();
     assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
+    tell("a long-lived process never ran twice", backend, had_effect);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -94,7 +94,7 @@ fn instant(text: &Value) -> Timestamp {
 }
 
 /// Each round kills the node that has the run; the other one gets it, and the killed one comes back for the next round. More rounds
-/// than a test needs: `BELFRY_ROUNDS=30 cargo test -p belfry --test retry what_a_killed_node -- --nocapture`.
+/// than a test needs: `cargo xtask bench retries`.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_node_had_starts_elsewhere_within_the_ttl_and_three_seconds() {
     let mut cluster = Cluster::start(&["server"], &["east", "west"]).await;
@@ -103,8 +103,7 @@ async fn what_a_killed_node_had_starts_elsewhere_within_the_ttl_and_three_second
     let retry = json!({"retry": {"attempts": 2, "on": ["lost"], "delay": "1h", "backoff": "fixed"}});
     let work = witness.command("work", "[ $BELFRY_ATTEMPT = 2 ] || sleep 300");
     client.add("work", &work, retry).await;
-    let rounds: usize =
-        std::env::var("BELFRY_ROUNDS").ok().map_or(3, |rounds| rounds.parse().expect("a number of rounds"));
+    let rounds = rounds(3);
     let mut all = Vec::new();
     for round in 0..rounds {
         let run = client.run_now("work").await;
@@ -131,6 +130,7 @@ async fn what_a_killed_node_had_starts_elsewhere_within_the_ttl_and_three_second
     assert_eq!(witness.starts("work").len(), 2 * rounds);
     all.sort_unstable();
     println!("of {rounds} rounds: median {:#}, longest {:#}", all[rounds / 2], all[rounds - 1]);
+    tell("nodes killed, what they had started elsewhere within the TTL and 3 s", rounds);
     cluster.stop().await;
 }
 
@@ -163,42 +163,57 @@ async fn exclusive_work_ends_while_the_servers_are_silent_and_starts_again() {
     cluster.stop().await;
 }
 
-/// Both servers are killed while a retry waits: it starts at its time under the next ones.
+/// Both servers are killed while a retry waits: it starts at its time under the next ones. In each round anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_waits_through_the_end_of_all_servers() {
     let mut cluster = Cluster::start(&["one", "two"], &["worker"]).await;
-    let client = cluster.client().clone();
     let witness = Witness::new();
     let retry = json!({"retry": {"attempts": 3, "on": ["failed"], "delay": "12s", "backoff": "fixed"}});
-    client.add("patient", &witness.command("patient", "[ $BELFRY_ATTEMPT = 2 ] || exit 1"), retry).await;
-    let run = client.run_now("patient").await;
-    client.until_state(&run.id, "waiting").await;
-    let due = instant(&client.get(&format!("/runs/{}", run.id)).await["next_attempt_at"]);
-    for (mut server, ..) in cluster.servers.drain(..) {
-        server.kill9();
-    }
-    let (_, mut agent) = cluster.agents.remove(0);
-    agent.kill9();
-    cluster.add_server("three").await;
-    cluster.add_server("four").await;
-    cluster.add_agent("worker").await;
-    let client = cluster.client().clone();
-    until("all shards are owned again", async || {
-        let mut owned = 0;
-        for (_, client, _) in &cluster.servers {
-            owned += client.get("/cluster").await["shards"].as_array().map_or(0, Vec::len);
+    cluster.client().add("patient", &witness.command("patient", "[ $BELFRY_ATTEMPT = 2 ] || exit 1"), retry).await;
+    let rounds = rounds(1);
+    for round in 0..rounds {
+        let client = cluster.client().clone();
+        let run = client.run_now("patient").await;
+        client.until_state(&run.id, "waiting").await;
+        let due = instant(&client.get(&format!("/runs/{}", run.id)).await["next_attempt_at"]);
+        for (mut server, ..) in cluster.servers.drain(..) {
+            server.kill9();
         }
-        (owned == 16).then_some(())
-    })
-    .await;
-    let back = now();
-    let ended = client.until_state(&run.id, "succeeded").await;
-    assert_eq!(ended.attempt, 2, "the count is what it was");
-    let starts = witness.starts("patient");
-    assert_eq!(starts.len(), 2, "{starts:?}");
-    assert!(starts[1].at >= due, "it started {:#} before its time", due.duration_since(starts[1].at));
-    let late = starts[1].at.duration_since(due.max(back));
-    println!("it started {:#} after its time, the servers were back {:#} before", late, due.duration_since(back));
-    assert!(starts[1].at <= due.max(back) + 1.second(), "{late:#} too late");
+        let (_, mut agent) = cluster.agents.remove(0);
+        agent.kill9();
+        for name in ["three", "four"] {
+            cluster.add_server(format!("{name}-{round}").leak()).await;
+        }
+        cluster.add_agent("worker").await;
+        let client = cluster.client().clone();
+        until("all shards are owned again", async || {
+            let mut owned = 0;
+            for (_, client, _) in &cluster.servers {
+                owned += client.get("/cluster").await["shards"].as_array().map_or(0, Vec::len);
+            }
+            (owned == 16).then_some(())
+        })
+        .await;
+        let back = now();
+        let ended = client.until_state(&run.id, "succeeded").await;
+        assert_eq!(ended.attempt, 2, "the count is what it was");
+        let starts = witness.starts("patient");
+        assert_eq!(starts.len(), 2 * (round + 1), "{starts:?}");
+        let second = starts[2 * round + 1].at;
+        assert!(second >= due, "it started {:#} before its time", due.duration_since(second));
+        let late = second.duration_since(due.max(back));
+        println!("it started {:#} after its time, the servers were back {:#} before", late, due.duration_since(back));
+        assert!(second <= due.max(back) + 1.second(), "{late:#} too late");
+    }
+    tell("retries that waited through the end of all servers and started in time, once", rounds);
     cluster.stop().await;
+}
+
+fn rounds(in_a_test: usize) -> usize {
+    std::env::var("BELFRY_ROUNDS").ok().map_or(in_a_test, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+/// On a line of its own, for whoever reads figures.
+fn tell(figure: &str, rounds: usize) {
+    println!("\n{}", json!({"figure": figure, "value": rounds, "at_least": 30}));
 }
