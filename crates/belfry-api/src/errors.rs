@@ -176,6 +176,10 @@ impl From<StoreError> for ApiError {
                 "outcome_unknown",
                 "the store did not answer in time; the change may have happened: look before you repeat it",
             ),
+            _ if error.took_too_long() => Self::away(
+                "too_slow",
+                "the store did not answer this in time, though it answers others; ask for less of it, or try again later",
+            ),
             _ if error.is_transient() => Self::away(
                 "store_away",
                 format!("the store is missing, nothing was changed; try again soon ({})", in_full(&error)),

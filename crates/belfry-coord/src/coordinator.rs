@@ -158,6 +158,7 @@ impl From<SqlError> for CoordError {
     fn from(error: SqlError) -> Self {
         match error {
             SqlError::Away(cause) => CoordError::Away(cause),
+            SqlError::TooSlow(_) => CoordError::Away(error.to_string()),
             SqlError::Full(cause) => CoordError::Full(cause),
             SqlError::Unknown => CoordError::Unknown,
             SqlError::Broken(cause) => CoordError::Broken(cause),

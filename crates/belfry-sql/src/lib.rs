@@ -17,6 +17,8 @@ pub use postgres::Postgres;
 pub use sqlite::{InlineSqlite, Sqlite, SqliteOptions, SqliteStats};
 pub use value::{Row, Value};
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 /// Which SQL is spoken. Only what cannot be said portably asks for it.
@@ -110,6 +112,9 @@ pub enum SqlError {
     Full(String),
     #[error("the database did not answer in time; the write may have happened")]
     Unknown,
+    /// It answers, but not this.
+    #[error("the database did not answer this within {} s, and answers others", .0.as_secs())]
+    TooSlow(Duration),
     #[error("database: {0}")]
     Broken(String),
 }
@@ -117,7 +122,7 @@ pub enum SqlError {
 impl SqlError {
     pub fn is_transient(&self) -> bool {
         match self {
-            SqlError::Away(_) | SqlError::Full(_) | SqlError::Unknown => true,
+            SqlError::Away(_) | SqlError::Full(_) | SqlError::Unknown | SqlError::TooSlow(_) => true,
             SqlError::Broken(_) => false,
         }
     }
@@ -132,6 +137,7 @@ impl SqlError {
             SqlError::Away(cause) => SqlError::Away(format!("{what}: {cause}")),
             SqlError::Full(cause) => SqlError::Full(format!("{what}: {cause}")),
             SqlError::Unknown => SqlError::Unknown,
+            SqlError::TooSlow(limit) => SqlError::TooSlow(limit),
             SqlError::Broken(cause) => SqlError::Broken(format!("{what}: {cause}")),
         }
     }

@@ -99,10 +99,10 @@ impl Sqlite {
         shared.writer = Some(thread("sqlite-writer", move || writer::run(writing, orders, &counters))?);
         let questions = reader::Questions::new(questions);
         for _ in 0..options.readers.max(1) {
-            let reading = connect(path, &options)?;
+            let mut reading = connect(path, &options)?;
             reading.pragma_update(None, "query_only", true).map_err(sql_error)?;
             let questions = questions.clone();
-            shared.readers.push(thread("sqlite-reader", move || reader::answer_all(&reading, &questions))?);
+            shared.readers.push(thread("sqlite-reader", move || reader::answer_all(&mut reading, &questions))?);
         }
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -138,8 +138,13 @@ impl Database for Sqlite {
 
     async fn read(&self, statement: Statement) -> Result<Vec<Row>, SqlError> {
         let (answer, answered) = oneshot::channel();
+        // Held until the answer has come, or nobody waits for it any more.
+        let asker = Arc::new(());
         let Some(reads) = &self.shared.reads else { return Err(closed()) };
-        reads.send(reader::Question { statement, answer }).await.map_err(|_| closed())?;
+        reads
+            .send(reader::Question { statement, asker: Arc::downgrade(&asker), answer })
+            .await
+            .map_err(|_| closed())?;
         answered.await.unwrap_or_else(|_| Err(closed()))
     }
 

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use belfry_sql::{Database, Migration, SqlError, Sqlite, SqliteOptions, Statement, Written, sql};
 
@@ -203,4 +204,21 @@ async fn a_full_disk_refuses_clearly_and_heals_when_there_is_room() {
     assert_eq!(count(&database).await, written + 1);
     let sound = database.read(sql!("PRAGMA integrity_check")).await.unwrap();
     assert_eq!(sound[0].text(0), "ok");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_nobody_waits_for_any_more_gives_its_reader_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { readers: 1, ..SqliteOptions::default() };
+    let database = Sqlite::open(folder.path().join("test.db"), options).unwrap();
+    let endless = sql!("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n");
+    let given_up = tokio::time::timeout(Duration::from_millis(300), database.read(endless)).await;
+    assert!(given_up.is_err(), "it ends by itself");
+    let next = tokio::time::timeout(Duration::from_secs(30), database.read(sql!("SELECT 1"))).await;
+    if next.is_err() {
+        // Dropped, it would wait for its reader for ever.
+        std::mem::forget(database);
+        panic!("the only reader is still at it");
+    }
+    assert_eq!(next.unwrap().unwrap()[0].int(0), 1);
 }

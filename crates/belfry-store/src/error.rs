@@ -44,6 +44,11 @@ impl StoreError {
         matches!(self, StoreError::Database(cause) if cause.outcome_unknown())
     }
 
+    /// The store is there, and answers others: this question was too much for it.
+    pub fn took_too_long(&self) -> bool {
+        matches!(self, StoreError::Database(SqlError::TooSlow(_)))
+    }
+
     pub(crate) fn unreadable(
         what: impl Into<String>,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Statement, Step, Written};
+use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Statement, Step, Written, sql};
 
 use crate::Store;
 
@@ -19,6 +19,8 @@ pub trait Contact: Send + Sync + 'static {
 }
 
 const READ_WITHIN: Duration = Duration::from_secs(3);
+/// Whoever answers nothing at all within this, after a question that it did not answer, is away.
+const ANYTHING_WITHIN: Duration = Duration::from_secs(1);
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
 
 struct Impatient {
@@ -42,9 +44,25 @@ impl Impatient {
         match &answer {
             Err(why @ (SqlError::Away(_) | SqlError::Unknown)) => self.contact.lost(why),
             // A disk without room can be read from.
-            Ok(_) | Err(SqlError::Full(_) | SqlError::Broken(_)) => self.contact.found(),
+            Ok(_) | Err(SqlError::Full(_) | SqlError::Broken(_) | SqlError::TooSlow(_)) => self.contact.found(),
         }
         answer
+    }
+
+    /// One question that takes long must not make everybody be told that the store is away: it is asked for something that costs nothing.
+    async fn why_silent(&self) -> SqlError {
+        // Another who waited as long may have found out.
+        if let Err(away) = self.check() {
+            return away;
+        }
+        let asked = tokio::time::timeout(ANYTHING_WITHIN, self.database.read(sql!("SELECT 1"))).await;
+        let silent = || SqlError::Away(format!("no answer within {} s", READ_WITHIN.as_secs()));
+        match self.heard(asked.unwrap_or_else(|_| Err(silent()))) {
+            Err(away @ (SqlError::Away(_) | SqlError::Unknown)) => away,
+            Ok(_) | Err(SqlError::Full(_) | SqlError::Broken(_) | SqlError::TooSlow(_)) => {
+                SqlError::TooSlow(READ_WITHIN)
+            }
+        }
     }
 }
 
@@ -56,9 +74,10 @@ impl Database for Impatient {
 
     async fn read(&self, statement: Statement) -> Result<Vec<Row>, SqlError> {
         self.check()?;
-        let silent = || SqlError::Away(format!("no answer within {} s", READ_WITHIN.as_secs()));
-        let answer = tokio::time::timeout(READ_WITHIN, self.database.read(statement)).await;
-        self.heard(answer.unwrap_or_else(|_| Err(silent())))
+        match tokio::time::timeout(READ_WITHIN, self.database.read(statement)).await {
+            Ok(answer) => self.heard(answer),
+            Err(_) => Err(self.why_silent().await),
+        }
     }
 
     async fn write(&self, steps: Vec<Step>) -> Result<Written, SqlError> {

@@ -216,7 +216,7 @@ pub async fn list_runs(
     let (page, missing) = match state.store.list_runs(&filter).await {
         Ok(page) => (page, None),
         // Those that this server owns and that have not ended; of a later page nothing is known.
-        Err(away) if away.is_transient() && filter.cursor.is_none() => {
+        Err(away) if away.is_transient() && !away.took_too_long() && filter.cursor.is_none() => {
             (Page { items: Vec::new(), next: None }, Some("store"))
         }
         Err(cause) => return Err(cause.into()),

@@ -1,8 +1,8 @@
 //! A server without a socket: requests go straight into the router.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,6 +37,8 @@ struct MayBeAway {
     inner: Sqlite,
     away: AtomicBool,
     silent: AtomicBool,
+    /// A read whose text has this is not answered.
+    slow: Mutex<Option<&'static str>>,
     asked: AtomicU64,
 }
 
@@ -57,6 +59,10 @@ impl Database for MayBeAway {
     }
     async fn read(&self, statement: Statement) -> Result<Vec<Row>, SqlError> {
         self.check().await?;
+        let slow = *self.slow.lock().unwrap();
+        if slow.is_some_and(|part| statement.sql.contains(part)) {
+            std::future::pending::<()>().await;
+        }
         self.inner.read(statement).await
     }
     async fn write(&self, steps: Vec<Step>) -> Result<Written, SqlError> {
@@ -136,6 +142,7 @@ impl Api {
             inner,
             away: AtomicBool::new(false),
             silent: AtomicBool::new(false),
+            slow: Mutex::new(None),
             asked: AtomicU64::new(0),
         });
         let store = Store::open(database.clone()).await.unwrap();
@@ -197,6 +204,11 @@ impl Api {
     /// It takes requests and answers none.
     pub fn silence_store(&self) {
         self.database.silent.store(true, Ordering::Relaxed);
+    }
+
+    /// It answers everything but reads whose text has this.
+    pub fn slow_store(&self, part: &'static str) {
+        *self.database.slow.lock().unwrap() = Some(part);
     }
 
     /// How often it was asked, whether it answered or not.

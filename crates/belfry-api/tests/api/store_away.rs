@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Api;
 
-/// A request waits for the store once: 3 s to read, 5 s to write. The rest is for a busy machine.
+/// A request waits for the store once: 3 s to read and 1 s to see whether it answers anything, or 5 s to write. The rest is for a busy machine.
 const SOON: Duration = Duration::from_secs(15);
 
 async fn open_run(api: &Api) -> String {
@@ -83,4 +83,26 @@ async fn who_was_not_known_before_is_not_let_in_while_the_store_is_away() {
     let refused = api.admin("GET", "/api/v1/nodes", Value::Null).await.expect(503);
     assert_eq!(refused.code(), "store_away", "nobody has looked who may come in");
     api.call("none", "GET", "/api/v1/nodes", Value::Null).await.expect(401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_slow_question_is_refused_to_its_caller_and_nobody_else() {
+    let api = Api::start().await;
+    api.job("default", "job").await;
+    api.slow_store("FROM audit");
+    let jobs = async || api.admin("GET", "/api/v1/jobs", Value::Null).await.expect(200);
+    let meanwhile = async {
+        // Most of all when the slow one is given up.
+        let mut slow = std::pin::pin!(api.admin("GET", "/api/v1/audit", Value::Null));
+        loop {
+            tokio::select! {
+                answer = &mut slow => return answer,
+                _ = jobs() => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let slow = tokio::time::timeout(SOON, meanwhile).await.expect("it is given up").expect(503);
+    assert_eq!(slow.code(), "too_slow");
+    jobs().await;
+    api.admin("GET", "/readyz", Value::Null).await.expect(200);
 }
