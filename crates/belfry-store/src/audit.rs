@@ -1,13 +1,19 @@
 //! Who changed what, when, from where. Rows are written in the transaction of the change itself, so there is no edit without
 //! its row and no row without its edit. Values of fields, and so secrets, never enter it.
 
+use std::cmp::Reverse;
+
 use belfry_core::Timestamp;
-use belfry_sql::{Row, Step, Value, sql};
+use belfry_sql::{Dialect, Row, Statement, Step, Value, sql};
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use crate::branches::{BRANCHES_MAX, Branch};
 use crate::columns::{from_json, instant, ms, word};
-use crate::dialect::{insert, marks, pieces};
+use crate::dialect::{insert, newest_of, pair_before, pieces};
 use crate::{Page, Store, StoreError};
+
+const COLUMNS: &str = "seq, at, actor, origin, action, namespace, subject, detail";
 
 /// On whose behalf something is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,8 +59,18 @@ pub struct AuditFilter {
     pub from: Option<Timestamp>,
     pub to: Option<Timestamp>,
     /// Entries before this one.
-    pub cursor: Option<u64>,
+    pub cursor: Option<AuditPlace>,
     pub limit: usize,
+}
+
+/// Where a page of the audit ends. Clocks of servers differ and are set: the order of `at` is not that of the numbers, and a list goes by one
+/// of them from its first page to its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum AuditPlace {
+    Seq(u64),
+    /// Milliseconds since 1970, and the number.
+    At(i64, u64),
 }
 
 /// One row to be.
@@ -129,32 +145,80 @@ impl Store {
         self.write(rows(actor, now, &[deed])).await.map(drop)
     }
 
-    /// Newest first.
-    pub async fn list_audit(&self, filter: &AuditFilter) -> Result<Page<AuditEntry, u64>, StoreError> {
-        let mut text =
-            "SELECT seq, at, actor, origin, action, namespace, subject, detail FROM audit WHERE seq < ?".to_owned();
-        let mut args = vec![filter.cursor.map_or(Value::Int(i64::MAX), Value::from)];
-        let mut narrow = |condition: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                text.push_str(condition);
-                args.push(value);
-            }
-        };
-        narrow(" AND actor = ?", filter.actor.as_ref().map(word));
-        narrow(" AND action = ?", filter.action.as_ref().map(word));
-        narrow(" AND at >= ?", filter.from.map(|at| ms(at).into()));
-        narrow(" AND at < ?", filter.to.map(|at| ms(at).into()));
-        if let Some(namespaces) = &filter.namespaces {
-            if namespaces.is_empty() {
-                return Ok(Page { items: Vec::new(), next: None });
-            }
-            text.push_str(&format!(" AND namespace IN ({})", marks(namespaces.len())));
-            args.extend(namespaces.iter().map(word));
+    /// Newest first: by time where the filter has one, else in the order of the changes.
+    pub async fn list_audit(&self, filter: &AuditFilter) -> Result<Page<AuditEntry, AuditPlace>, StoreError> {
+        let Some(statement) = filter.page(self.dialect()) else { return Ok(Page { items: Vec::new(), next: None }) };
+        let rows = self.read(statement).await?;
+        let mut entries = rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+        let by_time = filter.goes_by_time();
+        entries.sort_unstable_by_key(|entry| Reverse((by_time.then_some(entry.at), entry.seq)));
+        Ok(Page::of(entries, filter.limit, |entry| match by_time {
+            true => AuditPlace::At(ms(entry.at), entry.seq),
+            false => AuditPlace::Seq(entry.seq),
+        }))
+    }
+}
+
+impl AuditFilter {
+    /// A list that began by number, as all did before there were indexes by time, goes on so.
+    fn goes_by_time(&self) -> bool {
+        match self.cursor {
+            None => self.from.is_some() || self.to.is_some(),
+            Some(AuditPlace::At(..)) => true,
+            Some(AuditPlace::Seq(_)) => false,
         }
-        text.push_str(&format!(" ORDER BY seq DESC LIMIT {}", filter.limit + 1));
-        let rows = self.read(belfry_sql::Statement { sql: text.into(), args }).await?;
-        let entries = rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
-        Ok(Page::of(entries, filter.limit, |entry| entry.seq))
+    }
+
+    /// None when nothing can match. Asks for one entry more than the limit. One filter leads, by an index that yields entries in order; the
+    /// others are checked.
+    pub(crate) fn page(&self, dialect: Dialect) -> Option<Statement> {
+        let namespaces = self.namespaces.as_ref().map(|namespaces| {
+            let mut namespaces = namespaces.clone();
+            namespaces.sort_unstable();
+            namespaces.dedup();
+            namespaces
+        });
+        if namespaces.as_ref().is_some_and(Vec::is_empty) {
+            return None;
+        }
+        let branches = match (&self.actor, &self.action, &namespaces) {
+            (Some(actor), action, _) => vec![
+                Branch::default().equal("actor", word(actor)).checked("action", action.as_slice()).within(&namespaces),
+            ],
+            (None, Some(action), _) => vec![Branch::default().equal("action", word(action)).within(&namespaces)],
+            (None, None, Some(some)) if some.len() <= BRANCHES_MAX => {
+                some.iter().map(|namespace| Branch::default().equal("namespace", word(namespace))).collect()
+            }
+            (None, None, _) => vec![Branch::default().within(&namespaces)],
+        };
+        let order: &[&str] = if self.goes_by_time() { &["at", "seq"] } else { &["seq"] };
+        let branches = branches.into_iter().map(|branch| self.before(dialect, branch).spoken());
+        let (texts, args): (Vec<String>, Vec<Vec<Value>>) = branches.unzip();
+        let text = newest_of(dialect, "audit", COLUMNS, order, &texts, self.limit + 1);
+        Some(Statement { sql: text.into(), args: args.concat() })
+    }
+
+    /// Always with both ends, so that each combination of filters has one text, which stays prepared.
+    fn before(&self, dialect: Dialect, branch: Branch) -> Branch {
+        let from = self.from.map_or(i64::MIN, ms);
+        let to = self.to.map_or(i64::MAX, ms);
+        match self.cursor {
+            Some(AuditPlace::Seq(seq)) if self.from.is_some() || self.to.is_some() => branch
+                .that("seq < ?", [seq.into()])
+                // Hidden from planners, as all that is only checked.
+                .that("COALESCE(at, 0) >= ? AND COALESCE(at, 0) < ?", [from.into(), to.into()]),
+            Some(AuditPlace::Seq(seq)) => branch.that("seq < ?", [seq.into()]),
+            None if !self.goes_by_time() => branch.that("seq < ?", [i64::MAX.into()]),
+            Some(AuditPlace::At(..)) | None => {
+                // No number is below 0: without a cursor it is all before `to`.
+                let first_after = match self.cursor {
+                    Some(AuditPlace::At(at, seq)) if at < to => (Value::Int(at), Value::from(seq)),
+                    _ => (Value::Int(to), Value::Int(0)),
+                };
+                let (before, bounds) = pair_before(dialect, "at", "seq", first_after);
+                branch.that("at >= ?", [from.into()]).that(&before, bounds)
+            }
+        }
     }
 }
 

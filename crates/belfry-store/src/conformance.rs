@@ -2,6 +2,7 @@
 //! `open` gives an empty store and whatever must outlive it.
 
 pub mod attempts;
+pub mod audit;
 pub mod deliveries;
 pub mod jobs;
 pub mod nodes;
@@ -79,6 +80,8 @@ macro_rules! store_conformance {
             users::of_two_admins_who_remove_each_other_one_stays,
             users::a_secret_is_good_until_it_expires_or_its_user_is_disabled,
             users::a_new_password_ends_sessions,
+            audit::pages_visit_each_entry_once_whatever_its_clock_said,
+            audit::a_list_that_began_by_number_goes_on_so,
             nodes::a_node_keeps_what_people_set,
             nodes::a_join_token_lets_one_node_in,
             nodes::of_many_who_join_with_one_token_one_is_let_in,

@@ -53,13 +53,22 @@ pub(crate) fn pairs_in(dialect: Dialect, columns: &str, pairs: usize) -> String 
     }
 }
 
-/// `(first, second)` comes after a pair, as a range of an index that has both. MySQL reads from the beginning when rows are
-/// compared, but finds the two ranges of the spelt-out form.
+/// `(first, second)` comes after a pair, as a range of an index that has both.
 pub(crate) fn pair_after(dialect: Dialect, first: &str, second: &str, pair: (Value, Value)) -> (String, Vec<Value>) {
+    pair_compared(dialect, first, second, '>', pair)
+}
+
+/// `(first, second)` comes before a pair, as a range of an index that has both.
+pub(crate) fn pair_before(dialect: Dialect, first: &str, second: &str, pair: (Value, Value)) -> (String, Vec<Value>) {
+    pair_compared(dialect, first, second, '<', pair)
+}
+
+/// MySQL reads from the beginning when rows are compared, but finds the two ranges of the spelt-out form.
+fn pair_compared(dialect: Dialect, first: &str, second: &str, is: char, pair: (Value, Value)) -> (String, Vec<Value>) {
     let (a, b) = pair;
     match dialect {
-        Dialect::Sqlite | Dialect::Postgres => (format!("({first}, {second}) > (?, ?)"), vec![a, b]),
-        Dialect::MySql => (format!("(({first} = ? AND {second} > ?) OR {first} > ?)"), vec![a.clone(), b, a]),
+        Dialect::Sqlite | Dialect::Postgres => (format!("({first}, {second}) {is} (?, ?)"), vec![a, b]),
+        Dialect::MySql => (format!("(({first} = ? AND {second} {is} ?) OR {first} {is} ?)"), vec![a.clone(), b, a]),
     }
 }
 
@@ -172,22 +181,31 @@ pub(crate) fn lock(dialect: Dialect, counter: &'static str) -> Option<Step> {
     }
 }
 
-/// The newest `limit` runs that any branch finds; the caller sorts. Each branch is the text after `SELECT … FROM runs WHERE`
-/// and is read in the order of its own index, ids only, so that no database reads more than a page from any of them.
-pub(crate) fn newest_of(dialect: Dialect, columns: &str, branches: &[String], limit: usize) -> String {
-    let ids: Vec<String> = match (dialect, branches) {
-        (_, [one]) => return format!("SELECT {columns} FROM runs WHERE {one} ORDER BY id DESC LIMIT {limit}"),
+/// The newest `limit` rows of a table that any branch finds; the caller sorts. `order` ends with the table's key, and each branch is the text
+/// after `WHERE` and is read in the order of its own index, places only, so that no database reads more than a page from any of them.
+pub(crate) fn newest_of(
+    dialect: Dialect,
+    table: &str,
+    columns: &str,
+    order: &[&str],
+    branches: &[String],
+    limit: usize,
+) -> String {
+    let (place, key) = (order.join(", "), order[order.len() - 1]);
+    let newest = format!("ORDER BY {} DESC LIMIT {limit}", order.join(" DESC, "));
+    let places: Vec<String> = match (dialect, branches) {
+        (_, [one]) => return format!("SELECT {columns} FROM {table} WHERE {one} {newest}"),
         // Both merge ordered branches lazily.
         (Dialect::Sqlite | Dialect::Postgres, _) => {
-            branches.iter().map(|b| format!("SELECT id FROM runs WHERE {b}")).collect()
+            branches.iter().map(|b| format!("SELECT {place} FROM {table} WHERE {b}")).collect()
         }
         // Does not: each branch is cut first.
         (Dialect::MySql, _) => {
-            branches.iter().map(|b| format!("(SELECT id FROM runs WHERE {b} ORDER BY id DESC LIMIT {limit})")).collect()
+            branches.iter().map(|b| format!("(SELECT {place} FROM {table} WHERE {b} {newest})")).collect()
         }
     };
-    let ids = ids.join(" UNION ALL ");
-    format!("SELECT {columns} FROM runs WHERE id IN (SELECT id FROM ({ids} ORDER BY id DESC LIMIT {limit}) AS newest)")
+    let places = places.join(" UNION ALL ");
+    format!("SELECT {columns} FROM {table} WHERE {key} IN (SELECT {key} FROM ({places} {newest}) AS newest)")
 }
 
 /// About how many runs there are and how many bytes the database takes, without reading a table.

@@ -3,6 +3,7 @@
 
 mod attempts;
 mod audit;
+mod branches;
 mod callers;
 mod columns;
 #[cfg(any(test, feature = "conformance"))]
@@ -37,7 +38,7 @@ mod query_plans;
 /// What the database said when it did not do what was asked.
 pub use belfry_sql::SqlError as StoreFailure;
 
-pub use audit::{Actor, AuditEntry, AuditFilter};
+pub use audit::{Actor, AuditEntry, AuditFilter, AuditPlace};
 pub use callers::Callers;
 pub use deliveries::Tried;
 pub use error::{ChangeRefused, StoreError};

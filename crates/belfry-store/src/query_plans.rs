@@ -7,7 +7,7 @@ use belfry_core::{JobId, NodeId, RunId, Timestamp};
 use belfry_sql::{Database, Dialect, Sqlite, SqliteOptions, Statement, Value};
 
 use crate::jobs::list::{Within, page};
-use crate::{JobCursor, JobFilter, Store};
+use crate::{AuditFilter, AuditPlace, JobCursor, JobFilter, Store};
 use crate::{RunFilter, retention, runs, trouble};
 
 struct Plans {
@@ -23,7 +23,8 @@ impl Plans {
         Self { db, _folder: folder }
     }
 
-    async fn check(&self, statement: Statement) {
+    /// The plan, for those who want to know more of it.
+    async fn check(&self, statement: Statement) -> String {
         let text = statement.sql.to_string();
         let explain = Statement { sql: format!("EXPLAIN QUERY PLAN {text}").into(), args: statement.args };
         let plan: Vec<String> = self.db.read(explain).await.unwrap().iter().map(|row| row.text(3).to_owned()).collect();
@@ -32,6 +33,7 @@ impl Plans {
         // The ids of a merge are scanned; that list is a page long.
         let scans = |line: &String| line.starts_with("SCAN") && line != "SCAN newest";
         assert!(!plan.iter().any(scans), "reads all: {whole}");
+        whole
     }
 }
 
@@ -53,6 +55,29 @@ async fn pages_of_runs_are_ranges_of_an_index() {
         };
         let jobs = (jobs > 0).then(|| &two_jobs[..jobs]);
         plans.check(filter.page(Dialect::Sqlite, runs::COLUMNS, jobs).unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn pages_of_the_audit_are_ranges_of_an_index() {
+    let plans = Plans::open().await;
+    let cursors = [None, Some(AuditPlace::Seq(9)), Some(AuditPlace::At(8, 9))];
+    for (actor, action, namespaces, cursor) in combinations(&[0, 1], &[0, 1], &[0, 1, 2, 200], &[0, 1, 2]) {
+        for (from, to) in [(false, false), (true, false), (false, true), (true, true)] {
+            let filter = AuditFilter {
+                namespaces: (namespaces > 0).then(|| (0..namespaces).map(|n| format!("ns{n}")).collect()),
+                actor: (actor > 0).then(|| "ann".to_owned()),
+                action: (action > 0).then(|| "job.update".to_owned()),
+                from: from.then_some(Timestamp::UNIX_EPOCH),
+                to: to.then_some(Timestamp::MAX),
+                cursor: cursors[cursor],
+                limit: 50,
+            };
+            let plan = plans.check(filter.page(Dialect::Sqlite).unwrap()).await;
+            // What is before the range, or behind it, is not walked through.
+            let by_time = cursor == 2 || (cursor == 0 && (from || to));
+            assert_eq!(plan.contains("at>? AND (at,seq)<(?,?)"), by_time, "{plan}");
+        }
     }
 }
 

@@ -5,11 +5,9 @@ use belfry_core::run::RunState;
 use belfry_core::{JobId, NodeId, RunId, Timestamp};
 use belfry_sql::{Dialect, Statement, Value};
 
+use crate::branches::{BRANCHES_MAX, Branch};
 use crate::columns::word;
-use crate::dialect::{marks, newest_of};
-
-/// More ranges than this are not merged: who may see that many namespaces sees a good part of all runs anyway.
-const BRANCHES_MAX: usize = 120;
+use crate::dialect::newest_of;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobRef {
@@ -90,10 +88,13 @@ impl RunFilter {
             return None;
         }
         let (first, before) = self.range();
-        let branches = branches.into_iter().map(|branch| branch.between(&first, &before));
-        let (texts, args): (Vec<String>, Vec<Vec<Value>>) =
-            branches.map(|branch| (branch.conditions.join(" AND "), branch.args)).unzip();
-        let text = newest_of(dialect, columns, &texts, self.limit + 1);
+        let first = first.map_or(Value::Text(String::new()), word);
+        let before = before.map_or(Value::Text("~".to_owned()), word);
+        // Always both ends, so that each combination of filters has one text, which stays prepared.
+        let branches = branches.into_iter();
+        let branches = branches.map(|branch| branch.that("id >= ? AND id < ?", [first.clone(), before.clone()]));
+        let (texts, args): (Vec<String>, Vec<Vec<Value>>) = branches.map(Branch::spoken).unzip();
+        let text = newest_of(dialect, "runs", columns, &["id"], &texts, self.limit + 1);
         Some(Statement { sql: text.into(), args: args.concat() })
     }
 
@@ -105,48 +106,5 @@ impl RunFilter {
             (cursor, to) => cursor.or(to),
         };
         (self.from.map(RunId::first_at), before)
-    }
-}
-
-/// One range of one index, with what else must hold.
-#[derive(Default)]
-struct Branch {
-    conditions: Vec<String>,
-    args: Vec<Value>,
-}
-
-impl Branch {
-    fn equal(mut self, column: &str, value: Value) -> Self {
-        self.conditions.push(format!("{column} = ?"));
-        self.args.push(value);
-        self
-    }
-
-    /// What is only checked hides its column from the planner, which might else prefer that column's index and then sort.
-    fn checked(mut self, column: &str, values: &[impl ToString]) -> Self {
-        if !values.is_empty() {
-            self.conditions.push(format!("COALESCE({column}, '') IN ({})", marks(values.len())));
-            self.args.extend(values.iter().map(|value| word(value.to_string())));
-        }
-        self
-    }
-
-    fn within(mut self, namespaces: &Option<Vec<String>>) -> Self {
-        match namespaces.as_deref() {
-            None => self,
-            Some([]) => {
-                self.conditions.push("1 = 0".to_owned());
-                self
-            }
-            Some(namespaces) => self.checked("namespace", namespaces),
-        }
-    }
-
-    fn between(mut self, first: &Option<RunId>, before: &Option<RunId>) -> Self {
-        // Always both ends, so that each combination of filters has one text, which stays prepared.
-        self.conditions.push("id >= ? AND id < ?".to_owned());
-        self.args.push(first.map_or(Value::Text(String::new()), word));
-        self.args.push(before.map_or(Value::Text("~".to_owned()), word));
-        self
     }
 }

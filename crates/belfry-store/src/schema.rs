@@ -306,6 +306,23 @@ macro_rules! tables {
                     ),
                 ],
             },
+            // Clocks of servers differ and are set, so the order of time is not that of the numbers.
+            Migration {
+                name: "0030_audit_by_at",
+                statements: &["CREATE INDEX audit_by_at ON audit (at, seq)"],
+            },
+            Migration {
+                name: "0031_audit_by_actor_at",
+                statements: &["CREATE INDEX audit_by_actor_at ON audit (actor, at, seq)"],
+            },
+            Migration {
+                name: "0032_audit_by_action_at",
+                statements: &["CREATE INDEX audit_by_action_at ON audit (action, at, seq)"],
+            },
+            Migration {
+                name: "0033_audit_by_namespace_at",
+                statements: &["CREATE INDEX audit_by_namespace_at ON audit (namespace, at, seq)"],
+            },
         ]
     };
 }
