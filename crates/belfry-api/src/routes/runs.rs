@@ -160,6 +160,18 @@ async fn command_of(state: &ApiState, job: JobId, revision: u64) -> Answer<Optio
     }
 }
 
+/// As [`command_of`], of a page.
+async fn commands_of(state: &ApiState, runs: &[Run]) -> Answer<HashMap<(JobId, u64), String>> {
+    let mut wanted: Vec<(JobId, u64)> = runs.iter().map(|run| (run.job, run.revision)).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    match state.store.job_revisions_of(&wanted).await {
+        Ok(known) => Ok(known.into_iter().map(|(of, document)| (of, document.action.summary())).collect()),
+        Err(away) if away.is_transient() => Ok(HashMap::new()),
+        Err(cause) => Err(cause.into()),
+    }
+}
+
 /// The run, if the route may be used on it.
 pub(super) async fn load(state: &ApiState, permit: &Permit, id: &str) -> Answer<Run> {
     let id: RunId =
@@ -226,19 +238,12 @@ pub async fn list_runs(
         page.next = None;
     }
     let next = page.next.map(|place| crate::page::cursor_at(&place));
-    let mut commands: HashMap<(JobId, u64), Option<String>> = HashMap::new();
-    let mut items = Vec::with_capacity(page.items.len());
-    for run in page.items {
-        let command = match commands.get(&(run.job, run.revision)) {
-            Some(known) => known.clone(),
-            None => {
-                let command = command_of(&state, run.job, run.revision).await?;
-                commands.insert((run.job, run.revision), command.clone());
-                command
-            }
-        };
-        items.push(RunView::of(freshest(&state, run), command));
-    }
+    let commands = commands_of(&state, &page.items).await?;
+    let shown = |run: Run| {
+        let command = commands.get(&(run.job, run.revision)).cloned();
+        RunView::of(freshest(&state, run), command)
+    };
+    let items = page.items.into_iter().map(shown).collect();
     Ok(Json(List { items, next, missing }))
 }
 

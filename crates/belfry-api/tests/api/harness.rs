@@ -40,6 +40,8 @@ struct MayBeAway {
     /// A read whose text has this is not answered.
     slow: Mutex<Option<&'static str>>,
     asked: AtomicU64,
+    /// What was read.
+    texts: Mutex<Vec<String>>,
 }
 
 impl MayBeAway {
@@ -59,6 +61,7 @@ impl Database for MayBeAway {
     }
     async fn read(&self, statement: Statement) -> Result<Vec<Row>, SqlError> {
         self.check().await?;
+        self.texts.lock().unwrap().push(statement.sql.to_string());
         let slow = *self.slow.lock().unwrap();
         if slow.is_some_and(|part| statement.sql.contains(part)) {
             std::future::pending::<()>().await;
@@ -143,6 +146,7 @@ impl Api {
             away: AtomicBool::new(false),
             silent: AtomicBool::new(false),
             slow: Mutex::new(None),
+            texts: Mutex::default(),
             asked: AtomicU64::new(0),
         });
         let store = Store::open(database.clone()).await.unwrap();
@@ -214,6 +218,11 @@ impl Api {
     /// How often it was asked, whether it answered or not.
     pub fn asked_store(&self) -> u64 {
         self.database.asked.load(Ordering::Relaxed)
+    }
+
+    /// How many reads so far had this in their text.
+    pub fn reads_of(&self, part: &str) -> usize {
+        self.database.texts.lock().unwrap().iter().filter(|text| text.contains(part)).count()
     }
 
     /// As the server does every few seconds.

@@ -78,3 +78,17 @@ async fn the_runs_of_a_node_are_there_when_the_node_is_not() {
     assert_eq!(found["items"][0]["id"], id);
     api.admin("GET", "/api/v1/runs?node=no-such-node", Value::Null).await.expect(404);
 }
+
+#[tokio::test]
+async fn the_commands_of_a_page_of_runs_are_read_at_once() {
+    let api = Api::start().await;
+    for n in 0..30 {
+        api.ended_run("default", &format!("job-{n}"), n).await;
+    }
+    let before = api.reads_of("job_revisions");
+    let runs = api.admin("GET", "/api/v1/runs?limit=30", Value::Null).await.expect(200).json();
+    assert_eq!(api.reads_of("job_revisions") - before, 1);
+    let runs = runs["items"].as_array().unwrap();
+    assert_eq!(runs.len(), 30);
+    assert!(runs.iter().all(|run| run["command"] == "echo hello"), "{runs:?}");
+}

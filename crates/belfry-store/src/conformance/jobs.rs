@@ -93,6 +93,14 @@ pub async fn of_two_editors_exactly_one_wins(store: Store) {
     let revisions = store.job_revisions(a.id, None, 100).await.unwrap().items;
     assert_eq!(revisions.iter().map(|r| r.revision).collect::<Vec<_>>(), (1..=20).rev().collect::<Vec<_>>());
     assert_eq!(store.job_revision(a.id, 1).await.unwrap().unwrap().document, document("default", "a"));
+    let b = job(&store, 2, document("default", "b")).await;
+    for last in [1, 3, 20, 300] {
+        let mut wanted: Vec<(JobId, u64)> = (1..=last).map(|number| (a.id, number)).collect();
+        wanted.push((b.id, 1));
+        let found = store.job_revisions_of(&wanted).await.unwrap();
+        assert_eq!(found.len() as u64, last.min(20) + 1);
+        assert_eq!((&found[&(a.id, 1)], &found[&(b.id, 1)]), (&document("default", "a"), &document("default", "b")));
+    }
 }
 
 pub async fn a_schedule_counts_from_its_change_only(store: Store) {
