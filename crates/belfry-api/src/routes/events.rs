@@ -24,7 +24,7 @@ use crate::forward::{FORWARDED_BY, to_server};
 use crate::state::ApiState;
 
 const PATH: &str = "/api/v1/events";
-/// One that cannot be followed is tried again this often, and the client is told each time that something may be missing.
+/// One that cannot be followed is tried again this often.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(5);
 const FROM_OTHERS_MAX: usize = 64;
 /// Larger than any event.
@@ -121,9 +121,11 @@ async fn follow_others(state: ApiState, headers: HeaderMap, to: mpsc::Sender<Byt
 async fn follow_other(state: ApiState, server: String, mut headers: HeaderMap, to: mpsc::Sender<Bytes>) {
     headers.remove(header::ACCEPT_ENCODING);
     let answer = to_server(&state, &server, &Method::GET, PATH, &headers).send().await;
-    // What happened there before it is followed, and when it could not be.
-    let _ = to.send(missed_event(0)).await;
+    // Nothing to tell: the client was told when it broke off, and will be when it is there again. A client that reads its list at each
+    // try would ask as often as one that hears nothing.
     let Ok(mut answer) = answer.and_then(reqwest::Response::error_for_status) else { return };
+    // What happened there before it is followed.
+    let _ = to.send(missed_event(0)).await;
     let mut rest = Vec::new();
     while let Ok(Some(bytes)) = answer.chunk().await {
         rest.extend_from_slice(&bytes);

@@ -8,9 +8,11 @@ use axum::http::{Request, header};
 use belfry_control::{Addresses, Control, ControlConfig};
 use belfry_coord::{Coordinator, Memory, SystemClock};
 use belfry_core::ServerId;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tower::ServiceExt;
 
 use crate::harness::Api;
 
@@ -152,5 +154,37 @@ async fn an_explanation_comes_from_the_owner_and_without_it_from_the_store() {
     assert_eq!(answer["verdict"], "due");
     let said = answer["sentences"].to_string();
     assert!(said.contains("the server that owns the job cannot be asked now"), "{said}");
+    two.other.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_be_followed_is_told_once_when_it_is_there_and_once_when_it_is_gone() {
+    let two = Two::start().await;
+    let request = Request::get("/api/v1/events")
+        .header(header::AUTHORIZATION, format!("Bearer {}", two.api.token("admin")))
+        .body(Body::empty())
+        .unwrap();
+    let mut stream = two.api.router().oneshot(request).await.unwrap().into_body();
+    let other = async {
+        let (mut stream, _) = two.listener.accept().await.unwrap();
+        heard(&mut stream).await;
+        drop(stream);
+        let (mut stream, _) = two.listener.accept().await.unwrap();
+        heard(&mut stream).await;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        stream.write_all(format!("{head}event: run\ndata: theirs\n\n").as_bytes()).await.unwrap();
+    };
+    let told = async {
+        let mut told = String::new();
+        while !told.ends_with("theirs\n\nevent: missed\ndata: {\"missed\":0}\n\n") {
+            let piece = stream.frame().await.expect("it goes on").unwrap().into_data().unwrap();
+            told.push_str(std::str::from_utf8(&piece).unwrap().trim_start_matches(":\n\n"));
+        }
+        told
+    };
+    let both = async { tokio::join!(other, told) };
+    let ((), told) = tokio::time::timeout(Duration::from_secs(60), both).await.expect("it is tried again");
+    let missed = "event: missed\ndata: {\"missed\":0}\n\n";
+    assert_eq!(told, format!("{missed}event: run\ndata: theirs\n\n{missed}"));
     two.other.stop().await;
 }
