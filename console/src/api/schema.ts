@@ -1160,13 +1160,13 @@ export interface components {
             fire?: components["schemas"]["InstantView"] | null;
             job: string;
             outlook?: components["schemas"]["OutlookView"] | null;
-            /** @description The runs that were planned in that second. */
+            /** @description The runs that were planned in that second; the one that was asked for first. */
             runs: components["schemas"]["ExplainedRun"][];
             /** @description Everything below, for people. */
             sentences: string[];
             /**
              * @description `due`, `not_a_fire`, `paused`, `not_counted_yet` (the schedule was changed or resumed later), `no_schedule` (nothing in it
-             *     follows a clock) or `no_job` (there was none of this name then).
+             *     follows a clock), `no_job` (there was none of this name then) or `wrapped` (a host's own cron ran it through `dcron`).
              */
             verdict: string;
         };
@@ -3007,10 +3007,12 @@ export interface operations {
     };
     explain: {
         parameters: {
-            query: {
-                /** @description `namespace/name`, or a name in the namespace `default`. */
-                job: string;
-                /** @description The instant; when left out that of the job's last run, else of its next fire. */
+            query?: {
+                /** @description `namespace/name`, or a name in the namespace `default`. Either this or `run`. */
+                job?: string;
+                /** @description The id of a run: its job at its planned instant, whatever the job is called by now. */
+                run?: string;
+                /** @description With `job`, the instant; when left out that of the job's last run, else of its next fire. */
                 at?: string;
             };
             header?: never;

@@ -221,14 +221,14 @@ impl Store {
     pub async fn job_lives(&self, namespace: &str, name: &str, limit: usize) -> Result<Vec<JobLife>, StoreError> {
         let text = "SELECT id, created_at, removed_at FROM jobs WHERE namespace = ? AND name = ? \
                     ORDER BY removed_seq = 0 DESC, removed_seq DESC LIMIT ?";
-        let life = |row: &Row| {
-            Ok(JobLife {
-                id: parsed(row, 0, "job id")?,
-                created_at: instant(row.int(1)),
-                removed_at: opt_instant(row, 2),
-            })
-        };
         self.read(sql!(text, namespace, name, limit as u64)).await?.iter().map(life).collect()
+    }
+
+    /// Of the job of this id, and the namespace that it is in, or was in last.
+    pub async fn job_life(&self, id: JobId) -> Result<Option<(JobLife, String)>, StoreError> {
+        let text = "SELECT id, created_at, removed_at, namespace FROM jobs WHERE id = ?";
+        let rows = self.read(sql!(text, word(id))).await?;
+        rows.first().map(|row| Ok((life(row)?, row.text(3).to_owned()))).transpose()
     }
 
     /// What changed after `seq`, oldest first, and the number to ask from next time. A page at a time: ask until it is empty.
@@ -300,6 +300,10 @@ pub(crate) fn load_page(after: &str) -> Statement {
         ),
         after
     )
+}
+
+fn life(row: &Row) -> Result<JobLife, StoreError> {
+    Ok(JobLife { id: parsed(row, 0, "job id")?, created_at: instant(row.int(1)), removed_at: opt_instant(row, 2) })
 }
 
 /// From a row of [`COLUMNS`], without copying the document.

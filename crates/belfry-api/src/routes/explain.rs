@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::fires::{FireNote, local_time, note};
-use super::runs::freshest;
+use super::runs::{freshest, load_by_id, open_runs, read_id};
 use crate::auth::Permit;
 use crate::errors::{Answer, ApiError};
 use crate::forward::FORWARDED_BY;
@@ -35,9 +35,11 @@ const REVISIONS_PER_PAGE: usize = 50;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ExplainQuery {
-    /// `namespace/name`, or a name in the namespace `default`.
-    job: String,
-    /// The instant; when left out that of the job's last run, else of its next fire.
+    /// `namespace/name`, or a name in the namespace `default`. Either this or `run`.
+    job: Option<String>,
+    /// The id of a run: its job at its planned instant, whatever the job is called by now.
+    run: Option<String>,
+    /// With `job`, the instant; when left out that of the job's last run, else of its next fire.
     at: Option<String>,
 }
 
@@ -47,13 +49,13 @@ pub struct Explanation {
     job: String,
     at: Moment,
     /// `due`, `not_a_fire`, `paused`, `not_counted_yet` (the schedule was changed or resumed later), `no_schedule` (nothing in it
-    /// follows a clock) or `no_job` (there was none of this name then).
+    /// follows a clock), `no_job` (there was none of this name then) or `wrapped` (a host's own cron ran it through `dcron`).
     verdict: &'static str,
     /// Everything below, for people.
     sentences: Vec<String>,
     definition: Option<DefinitionView>,
     fire: Option<InstantView>,
-    /// The runs that were planned in that second.
+    /// The runs that were planned in that second; the one that was asked for first.
     runs: Vec<ExplainedRun>,
     /// What would be decided now; of an instant that is still to come, or that nobody has claimed.
     outlook: Option<OutlookView>,
@@ -157,9 +159,10 @@ struct Facts {
     name: String,
     now: Timestamp,
     at: Timestamp,
-    life: JobLife,
+    /// None: of a wrapped command, or of a job that the caller may not see.
+    life: Option<JobLife>,
     held: Option<Held>,
-    /// The one that is planned for the instant by the schedule first.
+    /// The one that was asked for first, then the one that is planned for the instant by the schedule.
     runs: Vec<Run>,
     owner: Owner,
 }
@@ -187,24 +190,38 @@ pub async fn explain(
     QueryValues(query): QueryValues<ExplainQuery>,
     headers: HeaderMap,
 ) -> Answer<Json<Explanation>> {
-    let (namespace, name) = query.job.split_once('/').unwrap_or((DEFAULT_NAMESPACE, &query.job));
-    let full_name = format!("{namespace}/{name}");
-    permit.on(namespace, "job", &full_name)?;
-    let lives = state.store.job_lives(namespace, name, LIVES_MAX).await?;
-    let newest = lives.first().ok_or_else(|| ApiError::not_found("job", &full_name))?;
-    let at = match read_time("at", query.at.as_deref())? {
-        Some(at) => at,
-        None => instant_of_interest(&state, newest).await?,
+    let subject = match (&query.job, &query.run) {
+        (Some(job), None) => Subject::of_job(&state, &permit, job, query.at.as_deref()).await?,
+        (None, Some(run)) if query.at.is_none() => Subject::of_run(&state, &permit, run).await?,
+        (None, Some(_)) => {
+            return Err(ApiError::bad_request("invalid", "at", "a run has its own instant; `at` goes with `job`"));
+        }
+        (Some(_), Some(_)) => {
+            return Err(ApiError::bad_request("invalid", "run", "ask with `job` or with `run`, not with both"));
+        }
+        (None, None) => {
+            let message = "say what is to be explained: job=NAMESPACE/NAME, or run=ID";
+            return Err(ApiError::bad_request("invalid", "job", message));
+        }
     };
-    let lived = |life: &&JobLife| life.created_at <= at && life.removed_at.is_none_or(|removed| at < removed);
-    let life = *lives.iter().find(lived).unwrap_or(newest);
-    let held = held_at(&state, &life, at).await?;
-    let runs = runs_at(&state, life.id, at).await?;
+    let Subject { name, at, job, life, run, sees_job } = subject;
+    let held = match &life {
+        Some(life) => held_at(&state, life, at).await?,
+        None => None,
+    };
+    // It may have been elsewhere then; its revisions go with the job.
+    let may_see = |held: &Held| sees_job || permit.on(&held.revision.document.namespace, "job", &name).is_ok();
+    let (life, held) = match held {
+        Some(held) if !may_see(&held) => (None, None),
+        held => (life, held),
+    };
+    let runs = runs_at(&state, &permit, job, at, run).await?;
     let is_settled = at <= state.now() && runs.iter().any(|run| run.planned == at && run.state.is_ended());
-    let owner = if life.removed_at.is_some() || is_settled {
+    let lives = life.is_some_and(|life| life.removed_at.is_none());
+    let owner = if !lives || !sees_job || is_settled {
         Owner::NotAsked
     } else {
-        match state.control.explain(life.id, at).await {
+        match state.control.explain(job, at).await {
             Ok(Some(outlook)) => Owner::Says(Box::new(outlook)),
             Ok(None) => Owner::HasNotTheJob,
             // Nobody else is left to be asked: what the store has must do.
@@ -212,13 +229,51 @@ pub async fn explain(
             Err(cause) => return Err(cause.into()),
         }
     };
-    Ok(Json(Explanation::of(Facts { name: full_name, now: state.now(), at, life, held, runs, owner })))
+    Ok(Json(Explanation::of(Facts { name, now: state.now(), at, life, held, runs, owner })))
+}
+
+/// What was asked about.
+struct Subject {
+    name: String,
+    at: Timestamp,
+    job: JobId,
+    life: Option<JobLife>,
+    run: Option<Run>,
+    /// The caller may see the job as it is now, which may be elsewhere than its runs were.
+    sees_job: bool,
+}
+
+impl Subject {
+    async fn of_job(state: &ApiState, permit: &Permit, job: &str, at: Option<&str>) -> Answer<Self> {
+        let (namespace, name) = job.split_once('/').unwrap_or((DEFAULT_NAMESPACE, job));
+        let full_name = format!("{namespace}/{name}");
+        permit.on(namespace, "job", &full_name)?;
+        let lives = state.store.job_lives(namespace, name, LIVES_MAX).await?;
+        let newest = lives.first().ok_or_else(|| ApiError::not_found("job", &full_name))?;
+        let at = match read_time("at", at)? {
+            Some(at) => at,
+            None => instant_of_interest(state, permit, newest).await?,
+        };
+        let lived = |life: &&JobLife| life.created_at <= at && life.removed_at.is_none_or(|removed| at < removed);
+        let life = *lives.iter().find(lived).unwrap_or(newest);
+        Ok(Self { name: full_name, at, job: life.id, life: Some(life), run: None, sees_job: true })
+    }
+
+    async fn of_run(state: &ApiState, permit: &Permit, run: &str) -> Answer<Self> {
+        let run = load_by_id(state, permit, read_id("run", run)?).await?;
+        let name = format!("{}/{}", run.namespace, run.job_name);
+        let known = state.store.job_life(run.job).await?;
+        let sees_job = known.as_ref().is_some_and(|(_, namespace)| permit.on(namespace, "job", &name).is_ok());
+        let life = known.map(|(life, _)| life);
+        Ok(Self { name, at: run.planned, job: run.job, life, run: Some(run), sees_job })
+    }
 }
 
 /// Of the last run; of a job that never ran, of its next fire.
-async fn instant_of_interest(state: &ApiState, life: &JobLife) -> Answer<Timestamp> {
-    let stored = state.store.last_run_of_job(life.id).await?.map(|run| run.planned);
-    let open = state.control.open_runs(|run| run.job == life.id).into_iter().map(|run| run.planned).max();
+async fn instant_of_interest(state: &ApiState, permit: &Permit, life: &JobLife) -> Answer<Timestamp> {
+    let last = RunFilter { limit: 1, ..runs_of(permit, life.id) };
+    let stored = state.store.list_runs(&last).await?.items.first().map(|run| run.planned);
+    let open = open_runs(state, &last).into_iter().map(|run| run.planned).max();
     if let Some(last) = stored.max(open) {
         return Ok(last);
     }
@@ -259,32 +314,37 @@ async fn counts_from(state: &ApiState, life: &JobLife, held: &Revision, at: Time
     Ok(life.created_at)
 }
 
+/// Those that the caller may see: a job may have come from another namespace, and its runs stay where they were.
+fn runs_of(permit: &Permit, job: JobId) -> RunFilter {
+    RunFilter { job: Some(JobRef::Id(job)), namespaces: permit.namespaces(), ..RunFilter::default() }
+}
+
 /// Manual runs are planned to the millisecond; whoever asks knows the second.
-async fn runs_at(state: &ApiState, job: JobId, at: Timestamp) -> Answer<Vec<Run>> {
+async fn runs_at(state: &ApiState, permit: &Permit, job: JobId, at: Timestamp, asked: Option<Run>) -> Answer<Vec<Run>> {
     let from = Timestamp::from_second(at.as_second()).unwrap_or(at);
     let to = from.saturating_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX);
+    let filter = RunFilter { from: Some(from), to: Some(to), limit: RUNS_MAX, ..runs_of(permit, job) };
     // Before the store is asked: an end is shown here only when the store has it.
-    let open = state.control.open_runs(|run| run.job == job && run.planned >= from && run.planned < to);
-    let filter = RunFilter {
-        job: Some(JobRef::Id(job)),
-        from: Some(from),
-        to: Some(to),
-        limit: RUNS_MAX,
-        ..RunFilter::default()
-    };
+    let open = open_runs(state, &filter);
     let stored = state.store.list_runs(&filter).await?.items;
+    let first = asked.as_ref().map(|run| run.id);
     let mut runs: Vec<Run> = stored.into_iter().map(|run| freshest(state, run)).collect();
-    for run in open {
-        if !run.state.is_ended() && !runs.iter().any(|known| known.id == run.id) {
+    for run in open.into_iter().chain(asked) {
+        if !runs.iter().any(|known| known.id == run.id) {
             runs.push(run);
         }
     }
-    runs.sort_by_key(|run| (run.planned != at || run.trigger != Trigger::Schedule, run.id));
+    runs.sort_by_key(|run| (Some(run.id) != first, run.planned != at || run.trigger != Trigger::Schedule, run.id));
     runs.truncate(RUNS_MAX);
     Ok(runs)
 }
 
 impl Facts {
+    /// Of a command that is no job.
+    fn is_wrapped(&self) -> bool {
+        self.runs.first().is_some_and(|run| matches!(run.trigger, Trigger::Wrapped { .. }))
+    }
+
     /// The run of the instant by the schedule.
     fn scheduled(&self) -> Option<&Run> {
         self.runs.iter().find(|run| run.planned == self.at && run.trigger == Trigger::Schedule)
@@ -301,6 +361,7 @@ impl Explanation {
             Some(Standing::Paused) => "paused",
             Some(Standing::NotCountedYet(_)) => "not_counted_yet",
             Some(Standing::NoSchedule) => "no_schedule",
+            None if facts.is_wrapped() => "wrapped",
             None => "no_job",
         };
         let sentences = words::sentences(&facts);
@@ -314,7 +375,7 @@ impl Explanation {
             at: facts.at.into(),
             verdict,
             sentences,
-            definition: facts.held.as_ref().map(|held| DefinitionView::of(held, &facts.life)),
+            definition: facts.held.as_ref().zip(facts.life).map(|(held, life)| DefinitionView::of(held, &life)),
             fire: facts.held.as_ref().map(|held| InstantView::of(held, facts.at)),
             runs: facts.runs.iter().map(ExplainedRun::of).collect(),
             outlook,

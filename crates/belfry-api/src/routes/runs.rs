@@ -174,8 +174,14 @@ async fn commands_of(state: &ApiState, runs: &[Run]) -> Answer<HashMap<(JobId, u
 
 /// The run, if the route may be used on it.
 pub(super) async fn load(state: &ApiState, permit: &Permit, id: &str) -> Answer<Run> {
-    let id: RunId =
-        id.parse().map_err(|bad: belfry_core::id::NotAnId| ApiError::bad_request("invalid", "id", bad.to_string()))?;
+    load_by_id(state, permit, read_id("id", id)?).await
+}
+
+pub(super) fn read_id(field: &str, id: &str) -> Answer<RunId> {
+    id.parse().map_err(|bad: belfry_core::id::NotAnId| ApiError::bad_request("invalid", field, bad.to_string()))
+}
+
+pub(super) async fn load_by_id(state: &ApiState, permit: &Permit, id: RunId) -> Answer<Run> {
     // Looked at before the store: an end is shown here only when the store has it, so one of the two looks finds the run.
     let open = state.control.open_run(id).filter(|run| !run.state.is_ended());
     let run = match state.store.run(id).await {
@@ -224,7 +230,7 @@ pub async fn list_runs(
         cursor: read_cursor(query.cursor.as_deref())?,
         limit: read_limit(query.limit)?,
     };
-    let open = open_runs(&state, &filter, query.job.as_deref());
+    let open = open_runs(&state, &filter);
     let (page, missing) = match state.store.list_runs(&filter).await {
         Ok(page) => (page, None),
         // Those that this server owns and that have not ended; of a later page nothing is known.
@@ -249,14 +255,18 @@ pub async fn list_runs(
 
 /// The first page also has the runs that were claimed a moment ago and have not reached the store: whoever starts a run finds it.
 /// To be asked before the store is, see `load`.
-fn open_runs(state: &ApiState, filter: &RunFilter, job: Option<&str>) -> Vec<Run> {
+pub(super) fn open_runs(state: &ApiState, filter: &RunFilter) -> Vec<Run> {
     if filter.cursor.is_some() {
         return Vec::new();
     }
-    let job = job.map(|job| job.split_once('/').unwrap_or((DEFAULT_NAMESPACE, job)));
+    let is_of = |run: &Run| match &filter.job {
+        None => true,
+        Some(JobRef::Id(job)) => run.job == *job,
+        Some(JobRef::Name { namespace, name }) => (&run.namespace, &run.job_name) == (namespace, name),
+    };
     state.control.open_runs(|run| {
         !run.state.is_ended()
-            && job.is_none_or(|name| name == (&run.namespace, &run.job_name))
+            && is_of(run)
             && filter.namespaces.as_ref().is_none_or(|allowed| allowed.contains(&run.namespace))
             && (filter.states.is_empty() || filter.states.contains(&run.state))
             && filter.node.is_none_or(|node| run.node == Some(node))

@@ -226,3 +226,71 @@ async fn who_may_not_see_the_job_is_told_that_there_is_none() {
     let missing = api.admin("GET", "/api/v1/explain", Value::Null).await.expect(400);
     assert_eq!(missing.json()["error"]["field"], "job");
 }
+
+async fn explain_run(api: &Api, caller: &str, run: &str) -> (Value, String) {
+    let answer = api.call(caller, "GET", &format!("/api/v1/explain?run={run}"), Value::Null).await.expect(200).json();
+    let said = answer["sentences"].to_string();
+    (answer, said)
+}
+
+#[tokio::test]
+async fn a_run_is_explained_whatever_its_job_is_called_now() {
+    let api = Api::start().await;
+    let id = job(&api, json!({})).await;
+    let run = run(id, at(FIRE));
+    api.store.record_runs(std::slice::from_ref(&run)).await.unwrap();
+    edit(&api, id, 1, json!({"name": "renamed"}), "2026-02-01T00:00:00Z").await;
+    // Another one has its name now.
+    api.job("default", "yearly").await;
+    let (answer, said) = explain_run(&api, "viewer", &run.id.to_string()).await;
+    assert_eq!((&answer["verdict"], &answer["job"]), (&json!("due"), &json!("default/yearly")), "{said}");
+    assert_eq!((&answer["at"], &answer["definition"]["revision"]), (&json!("2026-01-01T03:00:00.000Z"), &json!(1)));
+    assert_eq!(answer["runs"][0]["id"], json!(run.id));
+    assert!(said.contains("is a fire of `0 4 1 1 *`") && said.contains("It went to node-get"), "{said}");
+
+    let (wrapped, _) = api.wrapped_run("0230").await;
+    let (answer, said) = explain_run(&api, "wrapper", &wrapped.id.to_string()).await;
+    assert_eq!((&answer["verdict"], &answer["runs"][0]["id"]), (&json!("wrapped"), &json!(wrapped.id)), "{said}");
+    assert!(said.contains("dcron/backup is no job of Belfry's") && said.contains("db1"), "{said}");
+    assert!(!said.contains("took it over"), "{said}");
+}
+
+#[tokio::test]
+async fn a_job_or_a_run_is_explained_and_not_both() {
+    let api = Api::start().await;
+    let id = api.ended_run("default", "job", 0).await;
+    for (query, field) in [
+        (format!("run={id}&job=job"), "run"),
+        (format!("run={id}&at={FIRE}"), "at"),
+        ("run=x".to_owned(), "run"),
+        (format!("at={FIRE}"), "job"),
+    ] {
+        let refused = api.admin("GET", &format!("/api/v1/explain?{query}"), Value::Null).await.expect(400).json();
+        assert_eq!(refused["error"]["field"], field, "{query}");
+    }
+    api.admin("GET", "/api/v1/explain?run=01M7HBXAW83TWS4MM24NYV3GDN", Value::Null).await.expect(404);
+    api.call("other", "GET", &format!("/api/v1/explain?run={id}"), Value::Null).await.expect(404);
+}
+
+#[tokio::test]
+async fn runs_of_a_job_that_moved_stay_with_those_who_see_the_namespace_that_they_were_in() {
+    let api = Api::start().await;
+    let id = job(&api, json!({})).await;
+    let old = run(id, at(FIRE));
+    api.store.record_runs(std::slice::from_ref(&old)).await.unwrap();
+    let open = api.admin("POST", "/api/v1/jobs/default/yearly/run", json!({})).await.expect(201).json();
+    edit(&api, id, 1, json!({"namespace": "other"}), &now().to_string()).await;
+    for planned in [FIRE, open["planned"].as_str().unwrap()] {
+        let path = format!("/api/v1/explain?job=other/yearly&at={planned}");
+        let seen = async |caller: &str| api.call(caller, "GET", &path, Value::Null).await.expect(200).json();
+        assert_eq!(seen("admin").await["runs"].as_array().unwrap().len(), 1, "{planned}");
+        assert_eq!(seen("other").await["runs"], json!([]), "{planned}");
+    }
+    let last = api.call("other", "GET", "/api/v1/explain?job=other/yearly", Value::Null).await.expect(200).json();
+    assert!(at(last["at"].as_str().unwrap()) > now(), "of runs that it cannot see the time is not told: {last}");
+
+    let old = old.id.to_string();
+    let (answer, said) = explain_run(&api, "viewer", &old).await;
+    assert_eq!((&answer["verdict"], &answer["runs"][0]["id"]), (&json!("due"), &json!(old)), "{said}");
+    api.call("other", "GET", &format!("/api/v1/explain?run={old}"), Value::Null).await.expect(404);
+}

@@ -3,7 +3,7 @@
 use belfry_core::schedule::{GapRule, OverlapRule};
 use clap::Args;
 
-use super::{JobName, When, moment};
+use super::{JobName, RunRef, When, moment};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -40,11 +40,12 @@ pub struct NextArgs {
 Examples:
   belfry explain backup                          # its last run, else its next fire
   belfry explain backup --at 2026-11-16T04:00
-  belfry explain db/backup --at +1d --json")]
+  belfry explain db/backup --at +1d --json
+  belfry explain 01M7HBXAW83TWS4MM24NYV3GDN      # one run, also of a job that has another name now")]
 pub struct ExplainArgs {
-    /// Job, as name or namespace/name
-    #[arg(value_name = "JOB")]
-    pub job: JobName,
+    /// Job, as name or namespace/name, or a run's id
+    #[arg(value_name = "JOB|RUN")]
+    pub subject: RunRef,
     /// Instant to explain, past or to come [default: that of the job's last run, else of its next fire]
     #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
     pub at: Option<When>,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{Context, read};
-use crate::cli::ExplainArgs;
+use crate::cli::{ExplainArgs, RunRef};
 use crate::client::Query;
 use crate::exit::Exit;
 
@@ -13,7 +13,10 @@ struct ExplanationAnswer {
 }
 
 pub async fn run(args: &ExplainArgs, context: &Context) -> anyhow::Result<Exit> {
-    let mut query: Query = vec![("job", args.job.to_string())];
+    let mut query: Query = match &args.subject {
+        RunRef::Id(run) => vec![("run", run.to_string())],
+        RunRef::LastOf(job) => vec![("job", job.to_string())],
+    };
     if let Some(at) = &args.at {
         query.push(("at", context.instant(at)?.to_string()));
     }

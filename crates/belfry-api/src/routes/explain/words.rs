@@ -38,7 +38,14 @@ pub(super) fn sentences(facts: &Facts) -> Vec<String> {
 }
 
 fn no_job(facts: &Facts) -> String {
-    let (name, at, life) = (&facts.name, Moment(facts.at), &facts.life);
+    let (name, at) = (&facts.name, Moment(facts.at));
+    let life = match facts.life {
+        Some(life) => life,
+        None if facts.is_wrapped() => {
+            return format!("{name} is no job of Belfry's: a host's own cron ran it at {at}, through dcron.");
+        }
+        None => return format!("What {name} was at {at} belongs to a namespace that you may not see."),
+    };
     match life.removed_at {
         Some(removed) if removed <= facts.at => {
             format!("There was no job {name} at {at}: it was removed at {}.", Moment(removed))
@@ -128,6 +135,9 @@ fn about_run(run: &Run) -> Vec<String> {
             said.extend(why_not(decision));
         }
         (Some(decision), _) => said.push(format!("When it was last tried, {}.", decision.why_nowhere())),
+        (None, Some(host)) if matches!(run.trigger, Trigger::Wrapped { .. }) => {
+            said.push(format!("{host} was the last host that claimed it."));
+        }
         (None, Some(node)) if run.marks.local => said.push(by_itself(run, node)),
         (None, Some(node)) => {
             said.push(format!("It went to {node}; why is not known any more, because another server took it over."));
@@ -237,6 +247,12 @@ fn about_absence(facts: &Facts, held: &Held) -> Vec<String> {
             said
         }
         Some(Due::Skip { reason }) => vec![format!("It has not been claimed yet, and will be recorded as skipped: {reason}.")],
+        None if outlook.passed && !facts.name.starts_with(&format!("{}/", held.revision.document.namespace)) => {
+            let namespace = &held.revision.document.namespace;
+            vec![format!(
+                "It was claimed or decided while the job was in the namespace {namespace}; its run is for those who may see that one."
+            )]
+        }
         None if outlook.passed => vec![
             "It was claimed or decided, and its record is gone: by the job's retention, or because runs were removed by hand."
                 .to_owned(),
