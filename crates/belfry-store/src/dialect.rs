@@ -44,15 +44,6 @@ pub(crate) fn insert(table: &str, columns: &[&str], rows: usize) -> String {
     format!("INSERT INTO {table} ({}) VALUES {values}", columns.join(", "))
 }
 
-/// `(a, b)` is one of so many pairs.
-pub(crate) fn pairs_in(dialect: Dialect, columns: &str, pairs: usize) -> String {
-    let list = vec!["(?, ?)"; pairs].join(", ");
-    match dialect {
-        Dialect::Sqlite => format!("({columns}) IN (VALUES {list})"),
-        Dialect::Postgres | Dialect::MySql => format!("({columns}) IN ({list})"),
-    }
-}
-
 /// `(first, second)` comes after a pair, as a range of an index that has both.
 pub(crate) fn pair_after(dialect: Dialect, first: &str, second: &str, pair: (Value, Value)) -> (String, Vec<Value>) {
     pair_compared(dialect, first, second, '>', pair)

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use belfry_core::job::RunOn;
 use belfry_core::{Job, JobDocument, JobId, Timestamp};
-use belfry_sql::{Row, Statement, Value, Written, sql};
+use belfry_sql::{Dialect, Row, Statement, Value, Written, sql};
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{from_json, instant, opt_instant, parsed, word};
-use crate::dialect::{marks, pairs_in, pieces};
+use crate::dialect::{Column, incoming, marks, pieces};
 use crate::{Actor, ChangeRefused, Store, StoreError};
 
 mod change;
@@ -175,10 +175,7 @@ impl Store {
         }
         let wanted: Vec<(&str, &str)> = changes.iter().filter_map(change::wanted_name).collect();
         for piece in pieces(&wanted) {
-            let named = pairs_in(self.dialect(), "namespace, name", piece.len());
-            let text = format!("SELECT id, namespace, name FROM jobs WHERE removed_seq = 0 AND {named}");
-            let args = piece.iter().flat_map(|(namespace, name)| [word(namespace), word(name)]).collect();
-            for row in self.read(Statement { sql: text.into(), args }).await? {
+            for row in self.read(ids_of(self.dialect(), piece)).await? {
                 current.names.insert((row.text(1).to_owned(), row.text(2).to_owned()), parsed(&row, 0, "job id")?);
             }
         }
@@ -290,6 +287,17 @@ impl Store {
             .await?;
         failed.map_or(Ok(seq), Err)
     }
+}
+
+/// Of the living jobs of these names. As a join, which is a seek for each: SQLite reads all living jobs to find pairs in a list.
+pub(crate) fn ids_of(dialect: Dialect, names: &[(&str, &str)]) -> Statement {
+    let wanted = incoming(dialect, "v", &[("namespace", Column::Text), ("name", Column::Text)], names.len());
+    let text = format!(
+        "SELECT j.id, j.namespace, j.name FROM {wanted} CROSS JOIN jobs j \
+         WHERE j.removed_seq = 0 AND j.namespace = v.namespace AND j.name = v.name"
+    );
+    let args = names.iter().flat_map(|(namespace, name)| [word(namespace), word(name)]).collect();
+    Statement { sql: text.into(), args }
 }
 
 /// Not by `removed_seq`, whose index would be taken and then sorted by id.

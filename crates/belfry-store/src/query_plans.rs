@@ -130,6 +130,15 @@ async fn revisions_of_a_page_are_found_by_their_key() {
 }
 
 #[tokio::test]
+async fn jobs_of_names_are_found_by_their_key() {
+    let plans = Plans::open().await;
+    for names in [1, 4, 64] {
+        let plan = plans.check(crate::jobs::ids_of(Dialect::Sqlite, &vec![("a", "b"); names])).await;
+        assert!(plan.contains("(removed_seq=? AND namespace=? AND name=?)"), "{plan}");
+    }
+}
+
+#[tokio::test]
 async fn pruning_reads_only_what_it_deletes() {
     let plans = Plans::open().await;
     plans.check(retention::ended_before(JobId::from_u128(1), &Value::Text("Z".into()), 100)).await;
