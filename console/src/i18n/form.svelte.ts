@@ -1,9 +1,11 @@
-// The texts of the job form. They are many and plain, so they are data beside the program: only the editor reads them, in one language.
+// The texts of the job editor that are plain. They are many, so they are data beside the program: only the editor reads them, in one language.
 import { reach } from '../api/client';
 import type { ActionKind, BlockKey, ChoicePath, FieldPath, GroupKey } from '../jobs/edit/fields';
 import en from './form.en.json?url';
 import zh from './form.zh.json?url';
 import { i18n, type Language } from './messages.svelte';
+
+type English = typeof import('./form.en.json');
 
 export interface FormMessages {
   groups: Record<GroupKey, string>;
@@ -12,6 +14,11 @@ export interface FormMessages {
   /** Label and help. */
   fields: Record<FieldPath, [label: string, help: string]>;
   options: Record<ChoicePath, Record<string, string>>;
+  edit: English['edit'];
+  /** What is wrong with YAML that cannot be read. */
+  wrong: English['wrong'];
+  /** What a clock change does to a fire. */
+  notes: Record<string, string>;
 }
 
 const files: Record<Language, string> = { en, zh };

@@ -47,6 +47,7 @@ it('every field, choice and group has its texts in both languages', () => {
       allFields.flatMap((field) => (field.options ? [[field.path, ...field.options.toSorted()]] : [])).toSorted(),
     );
   }
+  for (const section of ['edit', 'wrong', 'notes'] as const) expect(Object.keys(formZh[section])).toEqual(Object.keys(formEn[section]));
   const sentences = JSON.stringify(formZh).match(/[a-z]{3,} [a-z]{2,} [a-z]{2,}/gi);
   expect(sentences).toBe(null);
 });
