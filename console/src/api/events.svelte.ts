@@ -3,6 +3,7 @@ import type { Schemas } from './client';
 import { contact } from './contact.svelte';
 import { isAbort } from './failure';
 import { follow, type ServerEvent } from './sse';
+import { whenUnseen } from './unseen';
 
 type Run = Schemas['RunView'];
 
@@ -17,8 +18,6 @@ const AGAIN_MS = 2_000;
 const TOLD_EVERY_MS = 250;
 /** Between two pages nobody listens for a moment. */
 const NOBODY_MS = 1_500;
-/** A browser has few connections to a server: windows that nobody sees give theirs back. */
-const HIDDEN_MS = 20_000;
 
 class Events {
   private open = $state(false);
@@ -26,18 +25,13 @@ class Events {
   private readonly listeners = new Set<Listener>();
   private going: AbortController | null = null;
   private again: ReturnType<typeof setTimeout> | undefined;
-  private hiding: ReturnType<typeof setTimeout> | undefined;
   private leaving: ReturnType<typeof setTimeout> | undefined;
   private broken = false;
   private readonly changed = new Map<string, Run>();
   private telling = false;
 
   constructor() {
-    document.addEventListener('visibilitychange', () => {
-      clearTimeout(this.hiding);
-      if (document.hidden) this.hiding = setTimeout(() => this.stop(true), HIDDEN_MS);
-      else this.start();
-    });
+    whenUnseen(() => this.stop(true), () => this.start());
     // A connection that was open across the break may be dead without a sign.
     contact.onBack(() => (this.going ? this.stop(true) : this.start()));
   }

@@ -6,6 +6,8 @@ export interface Chunk {
   seq: number;
   stream: string;
   at_ms: number;
+  /** Where its bytes begin in all that was printed. */
+  offset: number;
   dropped_bytes: number;
   text?: string | null;
   base64?: string | null;
@@ -117,6 +119,11 @@ export function drawn(line: Line): string {
   const text = line.text.replace(/\r+$/, '');
   const over = text.lastIndexOf('\r');
   return (over < 0 ? text : text.slice(over + 1)).replaceAll('\t', '    ');
+}
+
+/** Where the bytes behind it begin. */
+export function endOf({ offset, text, base64 }: Chunk): number {
+  return offset + (text == null ? bytesOf(base64 ?? '') : new TextEncoder().encode(text)).length;
 }
 
 function bytesOf(base64: string): Uint8Array<ArrayBuffer> {

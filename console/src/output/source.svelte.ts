@@ -4,7 +4,8 @@ import { contact } from '../api/contact.svelte';
 import { asFailure, isAbort, type Failure } from '../api/failure';
 import type { Run } from '../api/runs';
 import { follow, type ServerEvent } from '../api/sse';
-import { Lines, type Chunk } from './lines';
+import { whenUnseen } from '../api/unseen';
+import { endOf, Lines, type Chunk } from './lines';
 
 const AGAIN_MS = 1_500;
 const DRAWN_EVERY_MS = 80;
@@ -24,6 +25,8 @@ export class OutputSource {
   failure: Failure | undefined = $state.raw();
   private readonly going = new AbortController();
   private lastId: string | null = null;
+  /** Up to where the stream has told what this attempt printed. */
+  private told = { attempt: 0, end: 0 };
   private from = 0;
   private drawing = false;
 
@@ -42,36 +45,45 @@ export class OutputSource {
     this.going.abort();
   }
 
-  /** After a break it goes on where it was; what was refused to a reader stays refused. */
+  /** After a break, or when it is seen again, it goes on where it was; what was refused to a reader stays refused. */
   private async keepOn(open: boolean): Promise<void> {
     const { signal } = this.going;
     for (;;) {
       try {
-        if (contact.lostAt === null) await (open ? this.follow(signal) : this.read(signal));
+        if (contact.lostAt === null && !(open && document.hidden)) await (open ? this.follow(signal) : this.read(signal));
       } catch (thrown) {
-        if (isAbort(thrown)) return;
-        this.failure = asFailure(thrown);
-        if (!open && this.failure.status !== 0) return;
+        // A stream that was given back is no failure; it is not the end either.
+        if (!isAbort(thrown)) {
+          this.failure = asFailure(thrown);
+          if (!open && this.failure.status !== 0) return;
+        }
       }
       if (this.done) return;
+      if (signal.aborted) return;
       await new Promise((later) => setTimeout(later, AGAIN_MS));
       if (signal.aborted) return;
     }
   }
 
-  private follow(signal: AbortSignal): Promise<void> {
-    return follow(`/api/v1/runs/${this.run}/stream`, (event) => this.take(event), {
-      signal,
-      lastId: this.lastId,
-      query: this.lastId || this.wanted === null ? {} : { attempt: String(this.wanted) },
-      opened: () => (this.failure = undefined),
-    });
+  private async follow(signal: AbortSignal): Promise<void> {
+    const seen = new AbortController();
+    const stop = whenUnseen(() => seen.abort());
+    try {
+      await follow(`/api/v1/runs/${this.run}/stream`, (event) => this.take(event), {
+        signal: AbortSignal.any([signal, seen.signal]),
+        lastId: this.lastId,
+        query: this.lastId || this.wanted === null ? {} : { attempt: String(this.wanted) },
+        opened: () => (this.failure = undefined),
+      });
+    } finally {
+      stop();
+    }
   }
 
   private take(event: ServerEvent): void {
     if (event.event === 'output') {
       this.lastId = event.id;
-      this.put(JSON.parse(event.data) as Chunk);
+      this.tell(JSON.parse(event.data) as Chunk);
     } else if (event.event === 'state' || event.event === 'end') {
       this.listener.run(JSON.parse(event.data) as Run);
       if (event.event === 'end') {
@@ -80,6 +92,16 @@ export class OutputSource {
         this.listener.ended();
       }
     }
+  }
+
+  /** What is not kept comes only while it is printed: where it was missed a gap is shown, and what was seen then is not shown again from what is kept. */
+  private tell(chunk: Chunk): void {
+    const { attempt, end } = this.told;
+    const known = chunk.attempt === attempt ? end : 0;
+    const reaches = endOf(chunk) + chunk.dropped_bytes;
+    if (reaches <= known) return;
+    this.told = { attempt: chunk.attempt, end: reaches };
+    this.put({ ...chunk, dropped_bytes: Math.max(chunk.dropped_bytes, chunk.offset - known) });
   }
 
   private async read(signal: AbortSignal): Promise<void> {

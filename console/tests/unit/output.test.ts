@@ -32,7 +32,7 @@ describe('terminal colours', () => {
 
 let seq = 0;
 function chunk(text: string, stream = 'stdout', more: Partial<Chunk> = {}): Chunk {
-  return { attempt: 1, seq: seq++, stream, at_ms: 0, dropped_bytes: 0, text, ...more };
+  return { attempt: 1, seq: seq++, stream, at_ms: 0, offset: 0, dropped_bytes: 0, text, ...more };
 }
 function lines(...chunks: Chunk[]): Lines {
   const made = new Lines();
