@@ -16,6 +16,8 @@ interface Listener {
 
 const AGAIN_MS = 2_000;
 const TOLD_EVERY_MS = 250;
+/** Each round has every list that is shown read again. */
+const MISSED_EVERY_MS = 5_000;
 /** Between two pages nobody listens for a moment. */
 const NOBODY_MS = 1_500;
 
@@ -29,6 +31,8 @@ class Events {
   private broken = false;
   private readonly changed = new Map<string, Run>();
   private telling = false;
+  private missedAt = 0;
+  private missing: ReturnType<typeof setTimeout> | undefined;
 
   constructor() {
     whenUnseen(() => this.stop(true), () => this.start());
@@ -77,18 +81,26 @@ class Events {
 
   private opened(): void {
     this.open = true;
-    if (this.broken) for (const listener of [...this.listeners]) listener.missed?.();
+    if (this.broken) this.missed();
     this.broken = false;
   }
 
   private tell(event: ServerEvent): void {
-    if (event.event === 'missed') for (const listener of [...this.listeners]) listener.missed?.();
+    if (event.event === 'missed') this.missed();
     if (event.event !== 'run') return;
     const run = JSON.parse(event.data) as Run;
     this.changed.set(run.id, run);
     if (this.telling) return;
     this.telling = true;
     setTimeout(() => this.tellRuns(), TOLD_EVERY_MS);
+  }
+
+  private missed(): void {
+    this.missing ??= setTimeout(() => {
+      this.missing = undefined;
+      this.missedAt = Date.now();
+      for (const listener of [...this.listeners]) listener.missed?.();
+    }, this.missedAt + MISSED_EVERY_MS - Date.now());
   }
 
   private tellRuns(): void {

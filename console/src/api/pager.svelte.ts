@@ -23,18 +23,27 @@ export class Pager<T> {
   more = $derived(this.pages.length > 0 && Boolean(this.pages.at(-1)?.next));
   private going: AbortController | undefined;
   private readonly told = new Told<T>();
-  private due: number | undefined;
+  /** What is to be read when the reading that goes on is done: from one item to another, or all up to one. */
+  private due: [first: number, last: number] | undefined;
+  private again: number | undefined;
 
   constructor(
     private load: LoadPage<T>,
     private readonly key: (item: T) => unknown = (item) => item,
   ) {}
 
-  /** Another question: what was read is kept on the screen until the answer is there. `through`: reads on to the page that holds this item. */
+  /**
+   * Another question: what was read is kept on the screen until the answer is there. `through`: reads on to the page that holds this item.
+   * The same one is asked once more when the answer of now is there: who is asked again and again would else never be done.
+   */
   async restart(load: LoadPage<T> = this.load, through = 0): Promise<void> {
+    if (load === this.load && this.loading) {
+      this.again = through;
+      return;
+    }
     if (load !== this.load) this.told.forget();
     this.load = load;
-    this.due = undefined;
+    this.due = this.again = undefined;
     await this.read(async (ask) => {
       const pages = [await ask()];
       for (let read = 0; (read += pages.at(-1)?.items.length ?? 0) <= through; ) {
@@ -52,20 +61,26 @@ export class Pager<T> {
     await this.read(async (ask) => [await ask(cursor)], (pages) => [...this.pages, ...pages]);
   }
 
-  /** Reads the page that holds this item again; when another reading is going, after that. */
-  async refresh(index: number): Promise<void> {
+  /** Reads the pages that hold these items again; when another reading is going, after that. */
+  async refresh(first: number, last = first): Promise<void> {
     if (this.loading) {
-      this.due = index;
+      this.due = [Math.min(first, this.due?.[0] ?? first), Math.max(last, this.due?.[1] ?? last)];
       return;
     }
-    let start = 0;
-    let at = this.pages.findIndex((page) => (start += page.items.length) > index);
-    if (at < 0) at = Math.max(0, this.pages.length - 1);
-    const cursor = this.pages[at - 1]?.next ?? undefined;
+    const [from, to] = [this.pageOf(first), this.pageOf(last)];
     await this.read(
-      async (ask) => [await ask(cursor)],
-      // Where the page ends elsewhere now, those behind it begin at a wrong place: they are read again when they are looked at.
-      (pages) => [...this.pages.slice(0, at), ...pages, ...(pages[0]?.next === this.pages[at]?.next ? this.pages.slice(at + 1) : [])],
+      async (ask) => {
+        const pages: Page<T>[] = [];
+        let cursor = this.pages[from - 1]?.next;
+        do {
+          const page = await ask(cursor ?? undefined);
+          pages.push(page);
+          cursor = page.next;
+        } while (cursor && pages.length <= to - from);
+        return pages;
+      },
+      // Where the last one ends elsewhere now, those behind it begin at a wrong place: they are read again when they are looked at.
+      (pages) => [...this.pages.slice(0, from), ...pages, ...(pages.at(-1)?.next === this.pages[to]?.next ? this.pages.slice(to + 1) : [])],
     );
   }
 
@@ -80,8 +95,17 @@ export class Pager<T> {
     if (head) this.pages = [{ ...head, items: [...items, ...head.items] }, ...tail];
   }
 
+  /** Also after a break: what was asked before it may never be answered. */
   stop(): void {
     this.going?.abort();
+    this.loading = false;
+    this.due = this.again = undefined;
+  }
+
+  private pageOf(index: number): number {
+    let end = 0;
+    const at = this.pages.findIndex((page) => (end += page.items.length) > index);
+    return at < 0 ? Math.max(0, this.pages.length - 1) : at;
   }
 
   private async read(ask: (load: (cursor?: string) => Promise<Page<T>>) => Promise<Page<T>[]>, put = (pages: Page<T>[]) => pages): Promise<void> {
@@ -100,9 +124,10 @@ export class Pager<T> {
       this.due = undefined;
     }
     this.loading = false;
-    const { due } = this;
-    this.due = undefined;
-    if (due !== undefined) await this.refresh(due);
+    const { due, again } = this;
+    this.due = this.again = undefined;
+    if (again !== undefined) await this.restart(undefined, again);
+    else if (due) await this.refresh(...due);
   }
 }
 

@@ -143,6 +143,26 @@ test('many are paused, resumed and labelled at once', async () => {
   assert.notEqual(document.enabled, false);
 });
 
+test('after something was done to jobs of several pages each of them shows it', async () => {
+  const documents = Array.from({ length: 150 }, (_, n) => ({ namespace: 'pages', name: `job-${1000 + n}`, action: { shell: { command: 'true' } } }));
+  await belfry.api('POST', '/apply', { documents });
+  await visit(page, belfry, '#/jobs?namespace=pages');
+  await page.getByLabel('Choose pages/job-1000').waitFor();
+  await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+  await until('both pages are read', async () => {
+    await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+    return (await page.getByLabel('Choose pages/job-1149').count()) === 1;
+  });
+  await page.getByLabel('Choose all').check();
+  await button('Pause (150)').click();
+  await confirm('Pause');
+  await toasted(page, 'Pause: done for 150 jobs');
+  const row = (name) => page.locator('tr[data-row]', { hasText: name });
+  await row('job-1149').getByText('paused', { exact: true }).waitFor();
+  await page.evaluate(() => scrollTo(0, 0));
+  await row('job-1000').getByText('paused', { exact: true }).waitFor();
+});
+
 test('what was chosen is let go at once', async () => {
   for (const name of ['one', 'two']) await job('chosen', name);
   await visit(page, belfry, '#/jobs?namespace=chosen');

@@ -94,6 +94,37 @@ describe('a pager', () => {
     await reading;
     expect(asked).toEqual(['', '']);
   });
+  it('is done however often it is told to read again, and reads once more then', async () => {
+    const asked: string[] = [];
+    const list = pager(asked);
+    await list.restart();
+    asked.length = 0;
+    const rounds = Array.from({ length: 5 }, () => list.restart(undefined, 3));
+    await rounds[0];
+    expect([asked, list.items, list.loading]).toEqual([['', 'c', '', 'c'], ['a', 'b', 'c', 'd'], false]);
+  });
+  it('after a break does not wait for an answer from before it', async () => {
+    const asked: string[] = [];
+    const list = new Pager<string>(() => (asked.push('') === 1 ? new Promise(() => {}) : Promise.resolve({ items: ['a'] })));
+    void list.restart();
+    list.stop();
+    await list.restart();
+    expect([list.items, list.loading]).toEqual([['a'], false]);
+  });
+  it('reads all pages again on which items are, and those that are asked for while it reads', async () => {
+    const asked: string[] = [];
+    const list = pager(asked);
+    await list.restart(undefined, 99);
+    asked.length = 0;
+    await list.refresh(1, 3);
+    expect([asked, list.items]).toEqual([['', 'c'], ['a', 'b', 'c', 'd', 'e']]);
+    asked.length = 0;
+    const reading = list.refresh(0);
+    void list.refresh(4);
+    void list.refresh(2);
+    await reading;
+    expect([asked, list.items]).toEqual([['', 'c', 'e'], ['a', 'b', 'c', 'd', 'e']]);
+  });
   it('does not undo by an older answer what was told while it was on its way', async () => {
     let answer: (page: Page<string>) => void = () => {};
     const list = new Pager<string>(() => new Promise((later) => (answer = later)));
