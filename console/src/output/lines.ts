@@ -28,7 +28,8 @@ export interface Line {
 /** A longer line goes on in the next one: no line may stall the page. */
 const LINE_CHARS_MAX = 4_000;
 const LINES_MAX = 300_000;
-const LINES_DROPPED = 60_000;
+/** A browser gives a page so much memory and no more. */
+const CHARS_MAX = 64 * 1024 * 1024;
 
 interface Stream {
   open: Line | null;
@@ -40,6 +41,7 @@ export class Lines {
   all: Line[] = [];
   /** Lines that fell out of this window; the server may still have them. */
   forgotten = 0;
+  private chars = 0;
   private readonly streams = new Map<string, Stream>();
 
   add(chunk: Chunk): void {
@@ -50,13 +52,19 @@ export class Lines {
     }
     const text = chunk.text ?? stream.decoder.decode(bytesOf(chunk.base64 ?? ''), { stream: true });
     this.put(stream, text, chunk);
-    if (this.all.length > LINES_MAX) this.forget();
+    if (this.all.length > LINES_MAX || this.chars > CHARS_MAX) this.forget();
   }
 
   /** Where the line with this number is in `all`, if it has come and is still kept. Numbers count from 1, what is forgotten too. */
   indexOf(number: number): number | undefined {
     const index = number - 1 - this.forgotten;
     return index in this.all ? index : undefined;
+  }
+
+  /** How many of them, from the first, grow no more. */
+  get settled(): number {
+    const open = [...this.streams.values()].map((stream) => (stream.open ? this.all.lastIndexOf(stream.open) : -1));
+    return Math.min(this.all.length, ...open.filter((index) => index >= 0));
   }
 
   private put(stream: Stream, text: string, chunk: Chunk): void {
@@ -75,7 +83,9 @@ export class Lines {
     do {
       const line = (stream.open ??= this.begin(stream, chunk));
       const room = Math.max(1, LINE_CHARS_MAX - line.text.length);
+      const length = line.text.length;
       line.text += rest.slice(0, room);
+      this.chars += line.text.length - length;
       rest = rest.slice(room);
       settle(line);
       if (rest !== '') this.close(stream);
@@ -101,9 +111,11 @@ export class Lines {
     return known;
   }
 
+  /** A fifth of them at once: with each chunk a few would cost more. */
   private forget(): void {
-    this.all = this.all.slice(LINES_DROPPED);
-    this.forgotten += LINES_DROPPED;
+    const gone = this.all.splice(0, Math.floor(this.all.length / 5));
+    this.forgotten += gone.length;
+    for (const line of gone) this.chars -= line.text.length;
   }
 }
 

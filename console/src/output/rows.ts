@@ -12,11 +12,13 @@ export class RowIndex {
   /** Rows before each line, and at the end all of them. Only kept while lines wrap. */
   private before: number[] = [0];
   private wrapAt: number | null = null;
+  private forgotten = 0;
 
-  /** `wrapAt`: columns of a row; null: lines do not wrap. */
-  update(lines: readonly Line[], wrapAt: number | null): void {
-    if (wrapAt !== this.wrapAt || lines.length < this.before.length - 1) this.before = [0];
+  /** `wrapAt`: columns of a row; null: lines do not wrap. `forgotten`: how many are no longer kept before these. */
+  update(lines: readonly Line[], wrapAt: number | null, forgotten = 0): void {
+    if (wrapAt !== this.wrapAt || forgotten !== this.forgotten || lines.length < this.before.length - 1) this.before = [0];
     this.wrapAt = wrapAt;
+    this.forgotten = forgotten;
     if (wrapAt === null) return;
     // The last line may have grown since.
     if (this.before.length > 1) this.before.length -= 1;

@@ -1,14 +1,33 @@
 // Finding text in output, and marking it in lines that have styles. Pure.
 import type { Segment } from './ansi';
-import type { Line } from './lines';
+import type { Lines } from './lines';
 
-export function findLines(lines: readonly Line[], wanted: string): number[] {
-  if (wanted === '') return [];
-  // Quicker than a copy of 100,000 lines in small letters.
-  const pattern = new RegExp(wanted.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&'), 'iu');
-  const found: number[] = [];
-  for (let i = 0; i < lines.length; i++) if (pattern.test(lines[i]?.plain ?? '')) found.push(i);
-  return found;
+/** What was looked through is not looked through again: of output that goes on only what is new. */
+export class Finder {
+  private lines: Lines | undefined;
+  private wanted = '';
+  /** By their numbers, less one; and up to which all were looked through. */
+  private found: number[] = [];
+  private seen = 0;
+
+  /** Where in `lines.all` the lines with this text are. */
+  find(lines: Lines, wanted: string): number[] {
+    const { all, forgotten } = lines;
+    if (lines !== this.lines || wanted !== this.wanted) {
+      this.found = [];
+      this.seen = 0;
+    }
+    this.lines = lines;
+    this.wanted = wanted;
+    if (wanted === '') return [];
+    // Quicker than a copy of 100,000 lines in small letters.
+    const pattern = new RegExp(wanted.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&'), 'iu');
+    const known = this.found.filter((line) => line >= forgotten && line < this.seen);
+    for (let i = Math.max(0, this.seen - forgotten); i < all.length; i++) if (pattern.test(all[i]?.plain ?? '')) known.push(i + forgotten);
+    this.found = known;
+    this.seen = forgotten + lines.settled;
+    return known.map((line) => line - forgotten);
+  }
 }
 
 export type Marked = Segment & { hit: boolean };

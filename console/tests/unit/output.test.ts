@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { cubeColour, parseAnsi, withoutAnsi } from '../../src/output/ansi';
 import { Lines, type Chunk } from '../../src/output/lines';
 import { RowIndex } from '../../src/output/rows';
-import { findLines, mark } from '../../src/output/search';
+import { Finder, mark } from '../../src/output/search';
 
 describe('terminal colours', () => {
   it('become styles of parts', () => {
@@ -76,6 +76,19 @@ describe('the number of a line', () => {
   });
 });
 
+describe('very long lines', () => {
+  it('are bounded by their size too, a fifth of the lines at a time', () => {
+    const made = new Lines();
+    const line = `${'x'.repeat(3_999)}\n`;
+    for (let at = 0; at <= 64; at++) made.add(chunk(line.repeat(256)));
+    const kept = made.all.reduce((chars, { text }) => chars + text.length, 0);
+    expect(kept).toBeLessThan(64 * 1024 * 1024);
+    expect([made.forgotten > 0, made.all.length + made.forgotten]).toEqual([false, 65 * 256]);
+    for (let at = 0; at < 3; at++) made.add(chunk(line.repeat(256)));
+    expect([made.forgotten, made.all.length]).toEqual([Math.floor((66 * 256) / 5), 68 * 256 - Math.floor((66 * 256) / 5)]);
+  });
+});
+
 describe('rows', () => {
   const made = lines(chunk(`${'x'.repeat(25)}\n\n${'字'.repeat(6)}\nend\n`));
   it('are one a line without wrapping', () => {
@@ -93,7 +106,33 @@ describe('rows', () => {
 
 describe('search', () => {
   it('finds lines in any case', () => {
-    expect(findLines(lines(chunk('Error\nok\nan error\n')).all, 'ERROR')).toEqual([0, 2]);
+    expect(new Finder().find(lines(chunk('Error\nok\nan error\n')), 'ERROR')).toEqual([0, 2]);
+  });
+  it('goes on with what is new, with lines that grow, and without what is forgotten', () => {
+    const finder = new Finder();
+    const made = lines(chunk('hit\nno\n'), chunk('h', 'stderr'), chunk('a hit\n'));
+    expect(finder.find(made, 'hit')).toEqual([0, 3]);
+    made.add(chunk('it\n', 'stderr'));
+    made.add(chunk('hit\n'));
+    expect(finder.find(made, 'hit')).toEqual([0, 2, 3, 4]);
+    expect(finder.find(made, 'no')).toEqual([1]);
+    const long = lines(chunk('hit\n'.repeat(299_999)));
+    expect(finder.find(long, 'hit').length).toBe(299_999);
+    long.add(chunk('x\nhit\n'));
+    expect([long.forgotten, finder.find(long, 'hit').slice(-2)]).toEqual([60_000, [239_998, 240_000]]);
+    expect(finder.find(long, 'hit').length).toBe(240_000);
+  });
+  it('looks through nothing twice', () => {
+    let looked = 0;
+    const made = lines(chunk('a\n'.repeat(1_000)));
+    for (const line of made.all) {
+      const { plain } = line;
+      Object.defineProperty(line, 'plain', { get: () => (looked++, plain) });
+    }
+    const finder = new Finder();
+    finder.find(made, 'a');
+    made.add(chunk('b\n'));
+    expect([finder.find(made, 'a').length, looked]).toEqual([1_000, 1_000]);
   });
   it('marks hits across parts of different colour', () => {
     const { segments } = parseAnsi('a fo\x1b[31mo b');
