@@ -5,17 +5,30 @@ const PAUSE_MS = 200;
 
 /** For the script of a component, which may go while one types. */
 export function filters(keys: readonly string[]) {
-  const typing = new Map<string, ReturnType<typeof setTimeout>>();
-  const forget = () => typing.forEach((timer) => clearTimeout(timer));
+  const typing = new Map<string, { value: string; timer?: ReturnType<typeof setTimeout> | undefined }>();
+  const forget = () => {
+    for (const { timer } of typing.values()) clearTimeout(timer);
+    typing.clear();
+  };
   $effect(() => forget);
   return {
     get some(): boolean {
       return keys.some((key) => router.query[key]);
     },
+    /** What its field holds: as it was typed, also the space after a word that another one will follow. */
+    text(key: string): string {
+      const kept = router.query[key] ?? '';
+      const typed = typing.get(key);
+      return typed && (typed.timer || typed.value.trim() === kept) ? typed.value : kept;
+    },
     later: (key: string) => (event: Event) => {
       const { value } = event.currentTarget as HTMLInputElement;
-      clearTimeout(typing.get(key));
-      typing.set(key, setTimeout(() => router.set({ [key]: value.trim() }), PAUSE_MS));
+      clearTimeout(typing.get(key)?.timer);
+      const timer = setTimeout(() => {
+        typing.set(key, { value });
+        router.set({ [key]: value.trim() });
+      }, PAUSE_MS);
+      typing.set(key, { value, timer });
     },
     clear(): void {
       forget();

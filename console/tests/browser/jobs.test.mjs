@@ -111,6 +111,37 @@ test('typing in a filter keeps the focus and is in the address', async () => {
   await page.getByLabel('Choose typing/keeper').waitFor();
 });
 
+test('a space after a word stays while one thinks about the next', async () => {
+  await job('typing', 'spaced', 'echo foo bar');
+  await visit(page, belfry, '#/jobs?namespace=typing');
+  const search = page.getByPlaceholder('Name, description or command');
+  await search.click();
+  await page.keyboard.type('foo ');
+  await page.waitForURL(/q=foo(&|$)/);
+  await settled(page, '#/jobs');
+  await page.keyboard.type('bar');
+  await page.waitForURL(/q=foo(\+|%20)bar/);
+  assert.equal(await search.inputValue(), 'foo bar');
+  await page.getByLabel('Choose typing/spaced').waitFor();
+});
+
+test('keys that write Chinese choose nothing in the palette', async () => {
+  await visit(page, belfry, '#/jobs');
+  await page.keyboard.press('/');
+  const search = page.getByRole('combobox', { name: 'Search' });
+  const chosen = () => page.locator('[role=option][aria-selected=true]').textContent();
+  const press = (key, isComposing) => search.evaluate((input, init) => input.dispatchEvent(new KeyboardEvent('keydown', { bubbles: true, cancelable: true, ...init })), { key, isComposing });
+  await page.mouse.move(0, 0);
+  const first = await chosen();
+  await press('ArrowDown', true);
+  await press('Enter', true);
+  assert.equal(await chosen(), first);
+  await press('ArrowDown', false);
+  assert.notEqual(await chosen(), first);
+  await press('Enter', false);
+  await search.waitFor({ state: 'detached' });
+});
+
 test('the filter names every namespace, and how many jobs there are is said before they are read', async () => {
   // More than a page of them before the last namespace, which is then on no page that was read.
   await belfry.api('POST', '/apply', { documents: Array.from({ length: 150 }, (_, n) => ({ namespace: 'full', name: `job-${n}`, action: { shell: { command: 'true' } } })) });

@@ -25,7 +25,7 @@ async function shown() {
   });
   await vi.advanceTimersByTimeAsync(0);
   const typed = (key: string, value: string) => made?.later(key)({ currentTarget: { value } } as unknown as Event);
-  return { typed, clear: () => made?.clear(), some: () => made?.some };
+  return { typed, clear: () => made?.clear(), text: (key: string) => made?.text(key), some: () => made?.some };
 }
 
 it('is there when the typing pauses, without the space around it', async () => {
@@ -60,4 +60,21 @@ it('does not come into the address of the next page', async () => {
   location.hash = '#/nodes';
   await vi.advanceTimersByTimeAsync(1_000);
   expect(location.hash).toBe('#/nodes');
+});
+it('keeps the space after a word while another one may follow, and only then', async () => {
+  const { typed, text, clear } = await shown();
+  typed('q', 'foo ');
+  expect(text('q')).toBe('foo ');
+  await vi.advanceTimersByTimeAsync(300);
+  expect([location.hash, text('q')]).toEqual(['#/jobs?state=failing&q=foo', 'foo ']);
+  typed('q', 'foo b');
+  expect(text('q')).toBe('foo b');
+  await vi.advanceTimersByTimeAsync(300);
+  expect([location.hash, text('q')]).toEqual(['#/jobs?state=failing&q=foo+b', 'foo b']);
+  const { router } = await import('../../src/router.svelte');
+  router.set({ q: 'other' });
+  expect(text('q')).toBe('other');
+  typed('q', 'more');
+  clear();
+  expect(text('q')).toBe('');
 });
