@@ -24,6 +24,11 @@ describe('a list of runs', () => {
     expect(matches(run('1'), { state: 'failed' })).toBe(false);
     expect(matches(run('1'), { to: '2026-11-18T04:00:00Z' })).toBe(false);
   });
+  it('takes a name alone for one of the namespace default, and empty words for nothing, as the server does', () => {
+    expect(matches(run('1'), { job: 'nightly' })).toBe(false);
+    expect(matches(run('1', { namespace: 'default' }), { job: 'nightly', state: ',running' })).toBe(true);
+    expect(matches(run('1'), { state: ',' })).toBe(true);
+  });
 });
 
 it('a range is a span before now or two instants', () => {
