@@ -90,10 +90,10 @@ function two(n: number): string {
   return String(n).padStart(2, '0');
 }
 
-/** What a `<input type="datetime-local">` holds, on the viewer's clock. */
-export function toInput(instant: string | undefined): string {
+/** What a `<input type="datetime-local">` holds, on the viewer's clock; with 8 characters of the time also its seconds. */
+export function toInput(instant: string | undefined, characters = 5): string {
   const at = Date.parse(instant ?? '');
   if (Number.isNaN(at)) return '';
   const { date, time } = onClock(at);
-  return `${date}T${time.slice(0, 5)}`;
+  return `${date}T${time.slice(0, characters)}`;
 }

@@ -94,6 +94,48 @@ test('runs are filtered by job, state, node and time, read page by page, and new
   await belfry.api('POST', `/runs/${first}/kill`);
 });
 
+test('what is no longer as the filter says leaves the list', async () => {
+  await job('leaving', 'sleep infinity', { overlap: 'allow' });
+  const ids = [await start('leaving'), await start('leaving')];
+  await Promise.all(ids.map(running));
+  await visit(page, belfry, '#/runs?state=running&job=leaving&node=alpha');
+  await until('both are there', async () => (await rows().count()) === 2);
+  await belfry.api('POST', `/runs/${ids[0]}/kill`);
+  await until('one is left', async () => (await rows().count()) === 1);
+  await page.locator('main header').getByText('1', { exact: true }).waitFor();
+  await belfry.api('POST', `/runs/${ids[1]}/kill`);
+  await page.getByText('No run is like that').waitFor();
+  // A name alone is of the namespace `default`: one of the same name elsewhere is not let in by its events.
+  await belfry.api('POST', '/jobs', { name: 'leaving', namespace: 'elsewhere', action: { shell: { command: 'true' } } });
+  await visit(page, belfry, '#/runs?job=leaving');
+  await until('both are there', async () => (await rows().count()) === 2);
+  await ended(belfry, (await belfry.api('POST', '/jobs/elsewhere/leaving/run', {})).id);
+  const last = await start('leaving');
+  await until('the last one is there', async () => (await rows().first().locator('a').first().getAttribute('href'))?.includes(last));
+  assert.equal(await rows().count(), 3);
+  await belfry.api('POST', `/runs/${last}/kill`);
+});
+
+test('a run of a wrapped command leads to no job, and asks why of none', async () => {
+  const folder = (name) => join(belfry.folder, name);
+  const wrapper = belfry.run('wrap', 'DCRON_NAME=nightly.%F_%H%M', `DCRON_COORD=sqlite:${folder('server/coordinator.db')}`, `DCRON_LIBDIR=${folder('lib')}`, `DCRON_LOGDIR=${folder('log')}`, 'DCRON_ID=db1', '--', 'true');
+  await wrapper.ended;
+  const { id } = await until('its record is copied', async () => (await belfry.api('GET', '/runs?job=dcron/nightly')).items[0]);
+  const asked = [];
+  page.on('request', (request) => asked.push(new URL(request.url()).pathname));
+  await visit(page, belfry, '#/runs?job=dcron/nightly');
+  assert.match(await rows().first().getByRole('link', { name: 'dcron/nightly' }).getAttribute('href'), /^#\/runs\?job=dcron/);
+  await visit(page, belfry, `#/runs/${id}`);
+  await page.getByText('cron of its host, through dcron').waitFor();
+  await page.getByRole('heading', { name: 'Time line' }).waitFor();
+  assert.deepEqual(await page.locator('main [role=alert]').allTextContents(), []);
+  // Its host is no node either.
+  assert.equal(await page.locator('a[href^="#/jobs/dcron"], a[href*="node=db1"]').count(), 0);
+  assert.deepEqual(asked.filter((path) => path.endsWith('/explain')), []);
+  assert.deepEqual(await violations(page), []);
+  await shot(page, 'run-wrapped');
+});
+
 test('on a busy cluster the list does not grow without end', async () => {
   await job('busy', 'sleep infinity');
   const first = await start('busy');
