@@ -45,6 +45,25 @@ export class Resource<T> {
   }
 }
 
+/** While the window is seen; at once when it is seen again and the time has passed. Returns how to stop that. */
+function repeat(every: number, again: () => void): () => void {
+  let last = Date.now();
+  const look = () => {
+    if (document.hidden || contact.lostAt !== null) return;
+    last = Date.now();
+    again();
+  };
+  const seen = () => {
+    if (Date.now() - last >= every) look();
+  };
+  const timer = setInterval(look, every);
+  document.addEventListener('visibilitychange', seen);
+  return () => {
+    clearInterval(timer);
+    document.removeEventListener('visibilitychange', seen);
+  };
+}
+
 /**
  * For the script of a component. `key` is read reactively, and compared by its JSON text: another one forgets the data and loads anew.
  * `every` reads again after so many milliseconds, while the window is seen.
@@ -62,10 +81,10 @@ export function resource<K, T>(
     if (wanted === null) return;
     void untrack(() => made.reload((signal) => load(wanted as Exclude<K, null>, signal)));
     const forget = contact.onBack(() => void made.reload());
-    const timer = how.every ? setInterval(() => document.hidden || contact.lostAt || void made.reload(), how.every) : undefined;
+    const stop = how.every && repeat(how.every, () => void made.reload());
     return () => {
       forget();
-      clearInterval(timer);
+      if (stop) stop();
       made.stop();
     };
   });

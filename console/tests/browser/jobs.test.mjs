@@ -217,6 +217,10 @@ test('a row tells the last results, when the job fires next, and how often it ra
   const row = page.locator('tr[data-row]', { hasText: 'told' });
   await row.getByRole('img', { name: 'Last 3 runs: 2 Succeeded, 1 Failed', exact: true }).waitFor();
   assert.equal(await row.locator('td').last().textContent(), '3');
+  // Where there is room: as it is written, and where it ran last.
+  await row.getByText(`@at ${at}`, { exact: true }).waitFor();
+  await row.getByText('alpha', { exact: true }).waitFor();
+  await shot(page, 'jobs-row');
   const next = row.locator('td').nth(-2).locator('time');
   assert.equal(Date.parse(await next.getAttribute('datetime')), Date.parse(at));
   const first = await next.textContent();
@@ -313,6 +317,26 @@ test('one job is paused and resumed, and all its runs are killed', async () => {
   for (const id of runs) assert.equal((await ended(belfry, id)).state, 'killed');
   await page.locator('main header').getByText('running').waitFor({ state: 'detached' });
   await until('the table says so', async () => (await page.locator('tbody').getByText('Killed', { exact: true }).count()) === 2);
+});
+
+test('why a job did not run is asked where there is no run', async () => {
+  await job('default', 'asked', 'true', { schedule: '0 4 * * *', timezone: 'UTC' });
+  await visit(page, belfry, '#/jobs/default/asked');
+  const section = page.locator('section', { has: page.getByRole('heading', { name: 'Why at…' }) });
+  // Before the job was: on the clock of the viewer, which is eight hours ahead.
+  await section.locator('input').fill('2026-01-02T12:00:00');
+  await page.waitForURL(/why=2026-01-02T04/);
+  const told = async () => (await belfry.api('GET', '/explain?job=default/asked&at=2026-01-02T04:00:00Z')).sentences;
+  await section.locator('li').first().waitFor();
+  assert.deepEqual(await section.locator('li').allTextContents(), await told());
+  assert.deepEqual(await violations(page), []);
+  await shot(page, 'job-why');
+  // It is in the address.
+  await page.reload();
+  await section.locator('li').first().waitFor();
+  assert.match(await section.locator('input').inputValue(), /^2026-01-02T12:00(:00)?$/);
+  await section.locator('input').fill('');
+  await section.locator('li').first().waitFor({ state: 'detached' });
 });
 
 test('the chart of durations has a point for each run, which leads there', async () => {

@@ -104,6 +104,67 @@ for (const language of ['en', 'zh']) {
   });
 }
 
+test('what stands above a page, and a page that does not exist, light and dark', async (t) => {
+  for (const language of ['en', 'zh']) {
+    await belfry.api('POST', '/jobs', { name: 'above', action: { shell: { command: 'true' } } });
+    const page = await openWindow(browser, { language });
+    await signIn(page, belfry);
+    const words = language === 'en' ? { run: 'Run now', remove: 'Delete', label: 'Label…', pause: 'Pause' } : { run: '立即运行', remove: '删除', label: '标签…', pause: '暂停' };
+    const button = (name, within = page) => within.getByRole('button', { name });
+    const fine = (name, shown) =>
+      t.test(`${name}, ${language}`, async () => {
+        for (const colorScheme of ['light', 'dark']) {
+          await page.emulateMedia({ colorScheme });
+          await shown.waitFor();
+          assert.deepEqual(await violations(page), [], colorScheme);
+          assert.equal(await shown.count(), 1, 'it was there all the time');
+          await shot(page, `above-${name}-${language}-${colorScheme}`);
+        }
+        if (language === 'zh') assert.deepEqual(await englishOn(page, WRITTEN), [], 'English on a Chinese page');
+      });
+    const closed = async () => {
+      await page.keyboard.press('Escape');
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+    };
+    await visit(page, belfry, '#/jobs/default/above');
+    await page.keyboard.press('/');
+    await fine('palette', page.getByRole('combobox'));
+    await closed();
+    await button(words.run).click();
+    await fine('run-dialog', page.getByRole('dialog'));
+    await closed();
+    await button(words.remove).click();
+    await fine('confirm', page.getByRole('dialog'));
+    await closed();
+    await visit(page, belfry, '#/jobs?q=above');
+    const row = page.locator('tr[data-row]', { hasText: 'default/above' });
+    await row.getByRole('checkbox').check();
+    const bar = page.locator('.bulk');
+    await fine('bulk-bar', bar);
+    await button(words.label, bar).click();
+    await fine('label-dialog', page.getByRole('dialog'));
+    await closed();
+    await visit(page, belfry, '#/jobs/default/above');
+    // What was done goes away by itself: not while it is looked at.
+    await page.evaluate((after) => {
+      const { setTimeout } = globalThis;
+      globalThis.setTimeout = (act, ms, ...more) => setTimeout(act, ms === 6_000 ? after : ms, ...more);
+    }, 600_000);
+    await button(words.pause).click();
+    await fine('toast-done', page.locator('.toast'));
+    await belfry.api('POST', '/jobs/default/above/resume');
+    await page.reload();
+    await button(words.pause).waitFor();
+    await belfry.api('DELETE', '/jobs/default/above');
+    await button(words.pause).click();
+    await fine('toast-failed', page.locator('.toast.failed'));
+    await page.goto(`${belfry.url}/#/no/such/page`);
+    await fine('missing', page.getByRole('heading', { name: language === 'en' ? 'There is no such page' : '没有这个页面' }));
+    assert.deepEqual(page.errors, []);
+    await page.context().close();
+  }
+});
+
 test('what counts as English is told from names, fields, commands and Chinese', () => {
   const english = ['Save as a new version', 'no node can take it', '没有节点可以承接（alpha: not connected）', 'Not found', 'exit code 3', 'it is alpha'];
   const other = ['保存', 'default/backup', 'run_on: each', 'alpha · beta', 'moon, sun', 'Belfry 0.1.0', 'Europe/Berlin', 'select.hosts 中没有 alpha', '没有任务“default/x”', 'POST /api/v1/jobs', '2026-11-18 07:00:00', '01M7PNTZT10NTW29GXBZW13CN2', 'viewer（查看）'];

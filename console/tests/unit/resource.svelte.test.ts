@@ -76,3 +76,35 @@ it('what was told a moment ago is not undone by a server that had not heard of i
   expect(made.data).toBe('of another job');
   vi.useRealTimers();
 });
+
+it('what is read every so often is read at once when the window is seen again, if its time has passed', async () => {
+  vi.useFakeTimers();
+  const listeners = new Set<() => void>();
+  const window = { hidden: false, addEventListener: (_: string, one: () => void) => listeners.add(one), removeEventListener: (_: string, one: () => void) => listeners.delete(one) };
+  vi.stubGlobal('document', window);
+  const show = (is: boolean) => {
+    window.hidden = !is;
+    for (const one of listeners) one();
+  };
+  let asked = 0;
+  const stop = $effect.root(() => {
+    resource(() => 'all', () => Promise.resolve(++asked), { every: 60_000 });
+  });
+  await vi.advanceTimersByTimeAsync(0);
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(asked).toBe(2);
+  show(false);
+  await vi.advanceTimersByTimeAsync(30_000);
+  show(true);
+  expect(asked).toBe(2);
+  show(false);
+  await vi.advanceTimersByTimeAsync(200_000);
+  expect(asked).toBe(2);
+  show(true);
+  await vi.advanceTimersByTimeAsync(0);
+  expect(asked).toBe(3);
+  stop();
+  expect(listeners.size).toBe(0);
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
