@@ -42,3 +42,8 @@ export const formTexts = new FormTexts();
 export function form(): FormMessages {
   return formTexts.messages as FormMessages;
 }
+
+/** With these in its places `{0}`, `{1}`. */
+export function filled(text: string, ...values: unknown[]): string {
+  return text.replace(/\{(\d)\}/g, (_, place: string) => String(values[Number(place)]));
+}

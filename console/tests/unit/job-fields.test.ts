@@ -48,6 +48,8 @@ it('every field, choice and group has its texts in both languages', () => {
     );
   }
   for (const section of ['edit', 'wrong', 'notes'] as const) expect(Object.keys(formZh[section])).toEqual(Object.keys(formEn[section]));
+  const places = (text: string) => (text.match(/\{\d\}/g) ?? []).toSorted();
+  for (const [key, text] of Object.entries(formEn.edit)) expect([key, ...places(formZh.edit[key as keyof typeof formZh.edit])]).toEqual([key, ...places(text)]);
   const sentences = JSON.stringify(formZh).match(/[a-z]{3,} [a-z]{2,} [a-z]{2,}/gi);
   expect(sentences).toBe(null);
 });
