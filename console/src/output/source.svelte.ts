@@ -82,7 +82,8 @@ export class OutputSource {
 
   private take(event: ServerEvent): void {
     if (event.event === 'output') {
-      this.lastId = event.id;
+      // What is not kept has none.
+      if (event.id) this.lastId = event.id;
       this.tell(JSON.parse(event.data) as Chunk);
     } else if (event.event === 'state' || event.event === 'end') {
       this.listener.run(JSON.parse(event.data) as Run);

@@ -71,10 +71,11 @@ impl Live {
         self.changes.subscribe()
     }
 
-    pub(crate) fn chunk(&self, chunk: LiveChunk) {
+    /// `is_taken`: it is on its way into the store. What is not comes only now, or is asked for again.
+    pub(crate) fn chunk(&self, chunk: LiveChunk, is_taken: bool) {
         let mut runs = self.lock();
         let live = runs.entry(chunk.chunk.run).or_insert_with(LiveRun::new);
-        if !chunk.live_only {
+        if is_taken {
             live.pending.push_back(chunk.clone());
         }
         // No follower is no error.

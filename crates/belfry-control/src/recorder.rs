@@ -206,7 +206,7 @@ impl Recorder {
             Verdict::Take => self.wake.notify_one(),
             Verdict::Leave => {}
         }
-        context.live.chunk(LiveChunk { chunk, live_only: verdict != Verdict::Take });
+        context.live.chunk(LiveChunk { chunk, live_only }, verdict == Verdict::Take);
     }
 
     /// Whether the end of an attempt that printed so many chunks may be recorded. If not, its agent will say all of it again.

@@ -121,7 +121,8 @@ impl Place {
 enum Happening {
     State(Box<RunView>),
     Output {
-        place: Place,
+        /// None: it is kept nowhere, so nobody comes back for what follows it.
+        place: Option<Place>,
         chunk: Box<StreamedChunk>,
     },
     End(Box<RunView>),
@@ -134,7 +135,10 @@ impl Happening {
         let made = match self {
             Happening::State(run) => Event::default().event("state").json_data(run),
             Happening::Output { place, chunk } => {
-                Event::default().event("output").id(format!("{}:{}", place.attempt, place.seq)).json_data(chunk)
+                let event = Event::default().event("output");
+                place
+                    .map_or(event.clone(), |Place { attempt, seq }| event.id(format!("{attempt}:{seq}")))
+                    .json_data(chunk)
             }
             Happening::End(run) => Event::default().event("end").json_data(run),
             Happening::Broken(message) => {
@@ -317,7 +321,9 @@ impl<S: Source> Follower<S> {
         if place < self.at {
             return;
         }
-        self.at = place.following();
+        // What is not kept has the number of the next chunk that is, and many may have the same.
+        let place = (!live.live_only).then_some(place);
+        self.at = place.map_or(self.at, Place::following);
         let chunk = StreamedChunk { chunk: ChunkView::from(&*live.chunk), live_only: live.live_only };
         self.ready.push_back(Happening::Output { place, chunk: Box::new(chunk) });
     }

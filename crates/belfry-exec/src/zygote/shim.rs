@@ -168,8 +168,9 @@ impl Shim {
                 self.say(watch, 0);
             }
         }
-        let once = Expiration::OneShot(TimeSpec::from_duration(next.max(Duration::from_nanos(1))));
-        self.timer.set(once, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
+        // From now on, which says the same: it counts suspend as well. A process whose wall clock is faked (libfaketime) has moments shifted.
+        let once = Expiration::OneShot(TimeSpec::from_duration(next.saturating_sub(now).max(Duration::from_nanos(1))));
+        self.timer.set(once, TimerSetTimeFlags::empty())?;
         let mut ready =
             [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN), PollFd::new(self.timer.as_fd(), PollFlags::POLLIN)];
         match poll(&mut ready, PollTimeout::NONE) {

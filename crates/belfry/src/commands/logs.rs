@@ -1,5 +1,6 @@
 //! `run logs`: what a run printed, each stream to its own, once or until the run ends.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -18,28 +19,53 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize)]
 struct Chunk {
+    attempt: u32,
     stream: String,
+    /// In everything that the attempt printed.
+    offset: u64,
     #[serde(default)]
     dropped_bytes: u64,
     text: Option<String>,
     base64: Option<String>,
 }
 
-impl Chunk {
-    fn write(&self) -> anyhow::Result<()> {
-        if self.dropped_bytes > 0 {
-            writeln!(io::stderr().lock(), "\n… {} bytes left out …", self.dropped_bytes)?;
+/// How far a follower is. What is not kept comes once, while it is printed; what is kept of it comes again when the run ends.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Told {
+    attempt: u32,
+    until: u64,
+}
+
+impl Told {
+    /// The bytes left out before the chunk, and the bytes of it, that were not told yet.
+    fn new_of<'a>(&mut self, chunk: &Chunk, bytes: &'a [u8]) -> (u64, &'a [u8]) {
+        if self.attempt != chunk.attempt {
+            *self = Told { attempt: chunk.attempt, until: 0 };
         }
-        let decoded;
-        let bytes = match (&self.text, &self.base64) {
-            (Some(text), _) => text.as_bytes(),
-            (None, Some(encoded)) => {
-                decoded = from_base64(encoded)
-                    .ok_or_else(|| anyhow::anyhow!("the server sent output that cannot be decoded"))?;
-                &decoded
-            }
-            (None, None) => &[],
-        };
+        // A gap stands where it begins, with nothing behind it; or before the chunk that follows it.
+        let gap = if bytes.is_empty() { chunk.dropped_bytes } else { 0 };
+        let left_out = (chunk.offset + gap).saturating_sub(self.until);
+        let known = self.until.saturating_sub(chunk.offset).min(bytes.len() as u64);
+        self.until = self.until.max(chunk.offset + gap + bytes.len() as u64);
+        (left_out, &bytes[known as usize..])
+    }
+}
+
+impl Chunk {
+    fn bytes(&self) -> anyhow::Result<Cow<'_, [u8]>> {
+        Ok(match (&self.text, &self.base64) {
+            (Some(text), _) => text.as_bytes().into(),
+            (None, Some(encoded)) => from_base64(encoded)
+                .ok_or_else(|| anyhow::anyhow!("the server sent output that cannot be decoded"))?
+                .into(),
+            (None, None) => Cow::Borrowed(&[]),
+        })
+    }
+
+    fn write(&self, left_out: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        if left_out > 0 {
+            writeln!(io::stderr().lock(), "\n… {left_out} bytes left out …")?;
+        }
         if self.stream == "stderr" {
             io::stderr().lock().write_all(bytes)?;
         } else {
@@ -61,7 +87,7 @@ pub async fn print(run: RunId, attempt: Option<u32>, context: &Context) -> anyho
         let mut answer = client.get(&["runs", &id, "output"], &query).await?;
         if !context.print.json {
             for chunk in read::<Vec<Chunk>>(&answer["chunks"])? {
-                chunk.write()?;
+                chunk.write(chunk.dropped_bytes, &chunk.bytes()?)?;
             }
         }
         let next = answer["next"].as_u64();
@@ -100,11 +126,12 @@ pub async fn follow(run: RunId, context: &Context) -> anyhow::Result<Exit> {
     let id = run.to_string();
     let path = ["runs", id.as_str(), "stream"];
     let mut seen: Option<String> = None;
+    let mut told = Told::default();
     let mut events = client.events(&path, None).await?;
     let mut reconnects = 0;
     loop {
         while let Some(event) = events.next().await {
-            if let Some(ended) = tell(&event, context)? {
+            if let Some(ended) = tell(&event, &mut told, context)? {
                 return Ok(runs::exit_of(&ended));
             }
             if event.id.is_some() {
@@ -128,13 +155,18 @@ pub async fn follow(run: RunId, context: &Context) -> anyhow::Result<Exit> {
 }
 
 /// Prints what an event says; the run if this was its end.
-fn tell(event: &ServerEvent, context: &Context) -> anyhow::Result<Option<RunAnswer>> {
+fn tell(event: &ServerEvent, told: &mut Told, context: &Context) -> anyhow::Result<Option<RunAnswer>> {
     let data: Value = serde_json::from_str(&event.data)?;
     if context.print.json {
         context.print.line(&json!({ "event": event.name, "data": data }).to_string())?;
     }
     match event.name.as_str() {
-        "output" if !context.print.json => read::<Chunk>(&data)?.write()?,
+        "output" if !context.print.json => {
+            let chunk: Chunk = read(&data)?;
+            let bytes = chunk.bytes()?;
+            let (left_out, bytes) = told.new_of(&chunk, &bytes);
+            chunk.write(left_out, bytes)?;
+        }
         "state" => {
             let run: RunAnswer = read(&data)?;
             if run.state == "waiting" {
@@ -195,6 +227,23 @@ mod tests {
             assert_eq!(from_base64(text).as_deref(), Some(bytes), "{text}");
         }
         assert_eq!(from_base64("Zm9v YmE"), None);
+    }
+
+    #[test]
+    fn what_was_seen_as_it_was_printed_is_not_printed_again_from_what_is_kept() {
+        let mut told = Told::default();
+        let mut tell = |offset, dropped_bytes, text: &str| {
+            let stream = "stdout".to_owned();
+            let chunk = Chunk { attempt: 1, stream, offset, dropped_bytes, text: None, base64: None };
+            let (left_out, new) = told.new_of(&chunk, text.as_bytes());
+            (left_out, String::from_utf8_lossy(new).into_owned())
+        };
+        assert_eq!(tell(0, 0, "head"), (0, "head".into()));
+        assert_eq!(tell(4, 0, "live"), (0, "live".into()));
+        assert_eq!(tell(10, 0, "more"), (2, "more".into()), "a piece was not shown while it was printed");
+        // With its end come the gap in what is kept, and the tail.
+        assert_eq!(tell(4, 8, ""), (0, String::new()));
+        assert_eq!(tell(12, 0, "re and the end"), (0, " and the end".into()));
     }
 
     #[test]

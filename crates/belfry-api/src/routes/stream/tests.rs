@@ -40,6 +40,13 @@ impl Scene {
         }
     }
 
+    /// As a server passes on what is kept nowhere: with the number of the next chunk that is.
+    fn print_unkept(&self, seq: u64) {
+        if let Some(live) = &self.state.lock().unwrap().live {
+            let _ = live.send(LiveEvent::Chunk(LiveChunk { chunk: Arc::new(chunk(seq)), live_only: true }));
+        }
+    }
+
     fn store_one(&self) {
         let mut state = self.state.lock().unwrap();
         if !state.pending.is_empty() {
@@ -146,7 +153,7 @@ async fn seqs_until_end(mut follower: Follower<Arc<Scene>>) -> Vec<u64> {
     let mut seqs = Vec::new();
     while let Some(happening) = follower.next().await {
         match happening {
-            Happening::Output { place, .. } => seqs.push(place.seq),
+            Happening::Output { chunk, .. } => seqs.push(chunk.chunk.seq),
             Happening::End(_) => assert!(follower.next().await.is_none(), "nothing comes after the end"),
             Happening::State(_) => {}
             Happening::Broken(why) => panic!("{why}"),
@@ -199,6 +206,31 @@ async fn a_reconnect_goes_on_behind_the_last_event() {
     let behind = Place::parse("1:6").map(Place::following).unwrap();
     assert_eq!(seqs_until_end(follower(&scene, behind.seq)).await, [7, 8, 9]);
     assert!(Place::parse("x").is_none());
+}
+
+#[tokio::test]
+async fn what_is_not_kept_is_told_as_it_comes_and_hides_nothing_that_is() {
+    let scene = Scene::new();
+    scene.print(0);
+    let mut follower = follower(&scene, 0);
+    // It follows before more is printed.
+    let first = loop {
+        match follower.next().await {
+            Some(Happening::Output { place, .. }) => break place,
+            Some(_) => {}
+            None => panic!("it goes on"),
+        }
+    };
+    assert_eq!(first, Some(Place { attempt: 1, seq: 0 }));
+    scene.print_unkept(1);
+    scene.print_unkept(1);
+    scene.print(1);
+    for place in [None, None, Some(Place { attempt: 1, seq: 1 })] {
+        let Some(Happening::Output { place: told, .. }) = follower.next().await else { panic!("it is output") };
+        assert_eq!(told, place, "whoever comes back asks for what follows the last that is kept");
+    }
+    scene.end();
+    assert!(seqs_until_end(follower).await.is_empty());
 }
 
 #[tokio::test]
