@@ -15,6 +15,11 @@ const TTL_DEFAULT_MS: u64 = 15_000;
 /// Whatever a record says, silence is measured within these.
 const PATIENCE_MIN: Duration = Duration::from_secs(2);
 const PATIENCE_MAX: Duration = Duration::from_hours(24 * 30);
+/// How long somebody who says this TTL, by whose own clock it counts, must be silent to be held dead.
+pub fn patience_with(ttl_ms: u64) -> Duration {
+    Duration::from_millis(ttl_ms).clamp(PATIENCE_MIN, PATIENCE_MAX)
+}
+
 /// How much longer than its time a record waits for servers that do not copy it: their store may be away for days.
 const WAITS_FOR_COPY_S: i64 = 7 * 24 * 60 * 60;
 
@@ -170,7 +175,7 @@ impl Record {
 
     /// After which its holder, whose clock this was measured by, has ended all that it ran.
     pub fn silence(&self) -> Duration {
-        Duration::from_millis(self.ttl_ms).clamp(PATIENCE_MIN, PATIENCE_MAX)
+        patience_with(self.ttl_ms)
     }
 
     /// How long its holder must have been silent before a server, which runs nothing itself, writes down that it is lost. None: never.

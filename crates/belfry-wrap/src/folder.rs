@@ -1,6 +1,6 @@
 //! The wrapper's folders as root meets them, whose crontab may name one of the user that the command runs as. Whoever may write to a folder may put
 //! a link there in place of a file, or of a folder below it, and root would write to whatever it names. So root follows links only where root alone
-//! can have made them; and it writes only to files that have no other name.
+//! can have made them, or has made them itself; and it writes only to files that have no other name.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -59,7 +59,8 @@ impl Folder {
                     links += 1;
                     names(&to).rev().for_each(|name| ahead.push_front(name));
                     if to.is_absolute() {
-                        folder = Folder::root()?;
+                        // Who moved a link of root's to here has chosen where it leads as well.
+                        folder = Folder { is_others: folder.is_others, ..Folder::root()? };
                     }
                 }
             }
@@ -79,8 +80,12 @@ impl Folder {
     }
 
     fn enter(&self, name: &OsStr, mode: Mode) -> io::Result<Entry> {
-        let look =
-            || openat(&self.descriptor, name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty());
+        let what_it_is = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        // As a folder first, or nobody would mount what is mounted when it is needed.
+        let look = || match openat(&self.descriptor, name, what_it_is | OFlag::O_DIRECTORY, Mode::empty()) {
+            Err(Errno::ENOTDIR | Errno::ELOOP) => openat(&self.descriptor, name, what_it_is, Mode::empty()),
+            folder => folder,
+        };
         let found = match look() {
             Err(Errno::ENOENT) => match mkdirat(&self.descriptor, name, mode) {
                 Ok(()) | Err(Errno::EEXIST) => look()?,
@@ -90,10 +95,12 @@ impl Folder {
         };
         let found = Folder::of(found, self.is_others)?;
         let kind = SFlag::from_bits_truncate(found.facts.st_mode) & SFlag::S_IFMT;
-        if kind == SFlag::S_IFLNK && self.is_others {
-            return Err(not_followed(name));
-        } else if kind == SFlag::S_IFLNK {
-            return Ok(Entry::Link(readlinkat(&self.descriptor, name)?.into()));
+        if kind == SFlag::S_IFLNK {
+            let is_roots = found.facts.st_uid == 0 && found.facts.st_nlink == 1;
+            let may_be_followed = !self.is_others || is_roots;
+            // The link itself, not what stands at its name by now.
+            let to = may_be_followed.then(|| readlinkat(&found.descriptor, OsStr::new("")));
+            return Ok(Entry::Link(to.ok_or_else(|| not_followed(name))??.into()));
         }
         if kind == SFlag::S_IFDIR { Ok(Entry::Folder(found)) } else { Err(Errno::ENOTDIR.into()) }
     }
@@ -119,10 +126,28 @@ impl Folder {
         Ok(file)
     }
 
+    /// For reading. What others have put there is read only if it is a file: to open anything else may do something, or wait.
+    pub(crate) fn read(&self, name: &str) -> io::Result<File> {
+        if !self.is_others {
+            return Ok(openat(&self.descriptor, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?.into());
+        }
+        let what_it_is = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let found = File::from(openat(&self.descriptor, name, what_it_is, Mode::empty())?);
+        if !found.metadata()?.is_file() {
+            return Err(io::Error::other("others than root may write to its folder, and it is no file"));
+        }
+        // The same one, whatever stands at its name by now.
+        File::open(place_of(&found))
+    }
+
     /// A path to it that leads nowhere else, in this process.
     pub(crate) fn place(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()).into()
+        place_of(&self.descriptor)
     }
+}
+
+fn place_of(opened: &impl AsRawFd) -> PathBuf {
+    format!("/proc/self/fd/{}", opened.as_raw_fd()).into()
 }
 
 fn may_be_written_by_others(facts: &FileStat) -> bool {
@@ -145,7 +170,7 @@ fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
 mod tests {
     use std::fs::{create_dir, hard_link, read_to_string, set_permissions, write};
     use std::io::Write;
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
     use nix::unistd::mkfifo;
 
@@ -207,6 +232,7 @@ mod tests {
         assert_eq!(read_to_string(&ground.roots).unwrap(), "as it was");
         assert!(!ground.base.path().join("nowhere").exists());
         symlink(ground.base.path(), ground.of_app.join("folder")).unwrap();
+        lchown(ground.of_app.join("folder"), Some(APP), Some(APP)).unwrap();
         for below in ["folder", "folder/new", "folder/../new"] {
             assert!(Folder::make(&ground.of_app.join(below)).is_err(), "{below}");
         }
@@ -227,6 +253,36 @@ mod tests {
         let is_real = place.join("far/real").is_file();
         std::fs::remove_dir_all(&place).unwrap();
         assert!(written.is_ok() && is_real, "{written:?}");
+    }
+
+    /// As an administrator's in `/var/log`, which a group may write to on some systems.
+    #[test]
+    fn root_follows_a_link_of_its_own_also_where_others_may_make_some() {
+        let Some(ground) = Ground::new() else { return };
+        let far = ground.base.path().join("far");
+        create_dir(&far).unwrap();
+        symlink(&far, ground.of_app.join("near")).unwrap();
+        Folder::make(&ground.of_app.join("near/below")).unwrap();
+        assert!(far.join("below").is_dir());
+        // What is found behind it is treated with the same care.
+        symlink(&ground.roots, far.join("out")).unwrap();
+        let through = Folder::make(&ground.of_app.join("near")).unwrap();
+        assert!(through.file("out", OFlag::O_APPEND, 0o640).is_err());
+        lchown(ground.of_app.join("near"), Some(APP), Some(APP)).unwrap();
+        assert!(Folder::make(&ground.of_app.join("near")).is_err(), "a link of the user");
+    }
+
+    #[test]
+    fn root_reads_files_of_others_and_opens_nothing_else() {
+        let Some(ground) = Ground::new() else { return };
+        write(ground.of_app.join("stick"), "7").unwrap();
+        symlink("/dev/zero", ground.of_app.join("device")).unwrap();
+        mkfifo(&ground.of_app.join("fifo"), Mode::S_IRWXU).unwrap();
+        let read = |name: &str| Folder::make(&ground.of_app)?.read(name);
+        assert_eq!(io::read_to_string(read("stick").unwrap()).unwrap(), "7");
+        for name in ["device", "fifo", "absent"] {
+            assert!(read(name).is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
@@ -64,8 +63,7 @@ impl Stick {
     }
 
     pub(crate) fn fence(&self) -> Option<u64> {
-        // A FIFO that somebody has put there is not waited for.
-        let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(self.path()).ok()?;
+        let file = Folder::make(&self.folder).and_then(|folder| folder.read(&self.name)).ok()?;
         let mut text = String::new();
         file.take(FENCE_BYTES_MAX).read_to_string(&mut text).ok()?;
         text.trim().parse().ok()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use belfry_coord::wrapped::{decode, give_up};
 use belfry_coord::{Clock, Coordinator, Entry, Guard, Heartbeat, Hints, Liveness, Observer, Pulse, PulseError, Write};
 use belfry_core::Version;
-use belfry_core::wrapped::{Holder, Phase, Record, Rule, Step};
+use belfry_core::wrapped::{Holder, Phase, Record, Rule, Step, patience_with};
 use belfry_exec::ZygoteCommand;
 use jiff::tz::TimeZone;
 
@@ -272,8 +272,8 @@ impl Wrapper<'_> {
                             let candidate_for = now.saturating_sub(*since.get_or_insert(now));
                             let has_seat = self.keep_seat(&mut seats).await?;
                             // Only a process that always runs is worth waiting to see whether those who have it or wait for it live.
-                            let watches =
-                                self.parameters.rule == Rule::LongLived && candidate_for < observer.ttl() * 3 / 2;
+                            let patience = observer.ttl().max(seats.ttl());
+                            let watches = self.parameters.rule == Rule::LongLived && candidate_for < patience * 3 / 2;
                             if !has_seat && !watches {
                                 return Ok(Turn::Leave);
                             }
@@ -371,7 +371,7 @@ const TTL_OF_SEAT: &str = "ttl_ms";
 
 /// None: of one who did not say it.
 fn ttl_of_seat(seat: &Entry) -> Option<Duration> {
-    Heartbeat::decode(seat).ok()?.info.get(TTL_OF_SEAT)?.as_u64().map(Duration::from_millis)
+    Heartbeat::decode(seat).ok()?.info.get(TTL_OF_SEAT)?.as_u64().map(patience_with)
 }
 
 fn read(entry: &Entry) -> Result<Record, Failure> {
@@ -483,5 +483,32 @@ mod tests {
             waits.keep_seat(&mut seats).await.unwrap();
         }
         assert_eq!(silent, LONG);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_seat_whose_host_with_a_long_ttl_has_died_is_taken_by_one_with_a_short_ttl() {
+        let ground = Ground::new();
+        let (holder, dead, other) =
+            (ground.host("holder", SHORT), ground.host("dead", LONG), ground.host("other", SHORT));
+        let (free, record) = (Guard::Absent(holder.key()), holder.record(&ground.parameters, 1));
+        let held = holder.take(free, &record, vec![], Duration::ZERO, &ground.signals).await.unwrap();
+        let mut pulse = held.expect("nobody has it");
+        assert!(ground.wrapper(&dead).keep_seat(&mut Observer::new(LONG)).await.unwrap());
+        let mut waits = ground.wrapper(&other);
+        let holder_lives = async {
+            loop {
+                tokio::time::sleep(SHORT / 4).await;
+                ground.clock.advance(SHORT / 4);
+                pulse.beat().await.unwrap();
+            }
+        };
+        let waits_on = async {
+            tokio::select! {
+                turn = waits.wait_for_turn() => turn.map(drop).unwrap(),
+                () = holder_lives => {}
+            }
+        };
+        assert!(tokio::time::timeout(LONG * 3, waits_on).await.is_err(), "it has left");
+        assert!(waits.seat.is_some());
     }
 }
