@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::clock;
 use crate::prepared::RunTag;
 use crate::processes::{Process, Processes};
 
@@ -18,17 +19,20 @@ pub(crate) struct Lost {
 }
 
 const PAUSE: Duration = Duration::from_millis(3);
-/// About a second and more; a shim needs a few milliseconds.
-const ROUNDS_FOR_SHIMS: u32 = 300;
-/// After that somebody hangs in the kernel, and waiting longer would hold up all other runs.
-const ROUNDS_MAX: u32 = ROUNDS_FOR_SHIMS + 100;
+/// A shim needs a few milliseconds, unless there is somebody whom it may not end.
+const SHIMS_END_WITHIN: Duration = Duration::from_secs(2);
+/// What is killed is gone sooner. After that somebody hangs in the kernel, and waiting longer would hold up all other runs.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
+/// On a machine where each of them takes long.
+const ROUNDS_MIN: u32 = 20;
 
 /// Kills what is left of `runs` until nothing is. Waits; call it where waiting is allowed.
 #[expect(clippy::disallowed_methods, reason = "called on a blocking thread, where nothing else waits")]
 pub(crate) fn end(runs: &[Lost]) {
     let mut looks_without_any = 0;
-    let mut rounds_without_shim = 0;
-    for round in 0..ROUNDS_MAX {
+    let began = clock::boottime();
+    let mut shims_until = began;
+    for round in 1.. {
         let seen = Processes::look();
         let left: Vec<&Process> = seen.all().filter(|process| !process.dead && belongs(process, runs)).collect();
         looks_without_any = if left.is_empty() { looks_without_any + 1 } else { 0 };
@@ -39,10 +43,14 @@ pub(crate) fn end(runs: &[Lost]) {
         let (shims, others): (Vec<&Process>, Vec<&Process>) = left.iter().partition(|process| is_shim(process, runs));
         others.iter().for_each(|process| process.signal(Signal::SIGKILL));
         // It was told by the kernel; one that somebody has stopped has yet to hear it.
-        let to_shims = if round < ROUNDS_FOR_SHIMS { Signal::SIGCONT } else { Signal::SIGKILL };
+        let now = clock::boottime();
+        let is_their_time_over = now >= began + SHIMS_END_WITHIN && round >= ROUNDS_MIN;
+        let to_shims = if is_their_time_over { Signal::SIGKILL } else { Signal::SIGCONT };
         shims.iter().for_each(|shim| shim.signal(to_shims));
-        rounds_without_shim = if shims.is_empty() { rounds_without_shim + 1 } else { 0 };
-        if rounds_without_shim == ROUNDS_MAX - ROUNDS_FOR_SHIMS {
+        if !shims.is_empty() && !is_their_time_over {
+            shims_until = now;
+        }
+        if now >= shims_until + KILLED_WITHIN && round >= 2 * ROUNDS_MIN {
             break;
         }
         std::thread::sleep(PAUSE);

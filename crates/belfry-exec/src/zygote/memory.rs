@@ -40,8 +40,8 @@ enum Stage {
         /// Where it says what it touched, before it exits.
         touched: OwnedFd,
     },
-    /// Nobody was told yet.
-    KeptInPart(Kept),
+    /// Nobody was told yet. None: nothing is kept, for no rehearsal came through.
+    KeptInPart(Option<Kept>),
     Done,
 }
 
@@ -56,9 +56,12 @@ struct Kept {
 const REHEARSED_AT_AGE: Duration = Duration::from_millis(250);
 /// Of what ends before, nothing is taken away; and cron mails every word of a `dcron`.
 const TOLD_AT_AGE: Duration = Duration::from_secs(10);
-const REHEARSALS_MAX: u32 = 3;
-/// Long enough for a machine that is busy: of a shim that wakes up after the last moment nothing is learned.
-const REHEARSED_MOMENTS: LastMoments = LastMoments { ask: Duration::from_millis(2), kill: Duration::from_millis(20) };
+const REHEARSALS_MAX: u32 = 5;
+/// Of the first one. Of a shim that wakes up after its last moment nothing is learned, so each next one has more time for that.
+const REHEARSED_FOR: Duration = Duration::from_millis(20);
+/// After the first one that failed. A machine that is this busy may be so for a while.
+const REHEARSED_AGAIN_AFTER: Duration = Duration::from_millis(250);
+const EACH_NEXT: u32 = 4;
 /// Places between two that were touched are locked as well when they are this small, though not read: each place on its own is work for every fork.
 const GAP_BYTES_MAX: u64 = 64 * 1024;
 /// In /proc/self/pagemap, a number for each page.
@@ -88,7 +91,7 @@ impl Memory {
         match std::mem::take(&mut self.stage) {
             Stage::AsItComes => self.rehearse(now),
             Stage::KeptInPart(kept) => {
-                kept.tell();
+                tell(&kept.map_or_else(|| NOTHING_KEPT.to_owned(), Kept::line));
                 self.stage = Stage::Done;
             }
             other @ (Stage::Rehearsing { .. } | Stage::Done) => self.stage = other,
@@ -104,7 +107,7 @@ impl Memory {
     }
 
     fn rehearse(&mut self, now: Duration) {
-        match begin_rehearsal() {
+        match begin_rehearsal(self.failed) {
             Ok((pid, touched)) => self.stage = Stage::Rehearsing { pid, touched },
             // A machine that is short of processes: a little later.
             Err(_) => self.next_look = Some(now + REHEARSED_AT_AGE),
@@ -115,28 +118,32 @@ impl Memory {
     pub(super) fn reaped(&mut self, reaped: i32, now: Duration) {
         match std::mem::take(&mut self.stage) {
             Stage::Rehearsing { pid, touched } if pid == reaped => {
+                self.next_look = Some(now);
                 self.stage = match Touched::read_from(touched).map(|touched| touched.keep()) {
-                    Some(kept) if kept.bytes < kept.needed_bytes => Stage::KeptInPart(kept),
+                    Some(kept) if kept.bytes < kept.needed_bytes => Stage::KeptInPart(Some(kept)),
                     Some(_) => Stage::Done,
+                    None if self.failed + 1 == REHEARSALS_MAX => Stage::KeptInPart(None),
                     None => {
+                        self.next_look = Some(now + REHEARSED_AGAIN_AFTER * EACH_NEXT.pow(self.failed));
                         self.failed += 1;
-                        if self.failed < REHEARSALS_MAX { Stage::AsItComes } else { Stage::Done }
+                        Stage::AsItComes
                     }
                 };
-                self.next_look = Some(now);
             }
             other => self.stage = other,
         }
     }
 }
 
-impl Kept {
-    fn tell(self) {
-        if has_room() {
-            let _nobody_reads = io::stderr().write_all(self.line().as_bytes());
-        }
-    }
+const NOTHING_KEPT: &str = "belfry: the program that ends exclusive work at its deadline could not be locked in memory, for this machine has been too busy each time it was tried; where memory is short and the disk is slow that end may come late\n";
 
+fn tell(line: &str) {
+    if has_room() {
+        let _nobody_reads = io::stderr().write_all(line.as_bytes());
+    }
+}
+
+impl Kept {
     fn line(self) -> String {
         let [bytes, needed] = [self.bytes, self.needed_bytes].map(|bytes| bytes >> 10);
         let enough = self.needed_bytes.next_multiple_of(1 << 20) >> 10;
@@ -147,20 +154,22 @@ impl Kept {
     }
 }
 
-fn begin_rehearsal() -> io::Result<(i32, OwnedFd)> {
+/// `failed`: how many have, before.
+fn begin_rehearsal(failed: u32) -> io::Result<(i32, OwnedFd)> {
     let (touched, say) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
     let zygote = getpid();
     let mut body = || {
         // Also the output of whatever is starting, whose end is waited for.
         close_all_but(&[raw(&say)]);
-        let _seen_by_the_zygote = rehearse(zygote).and_then(|touched| touched.write_to(say.try_clone()?));
+        let _seen_by_the_zygote = rehearse(zygote, REHEARSED_FOR * EACH_NEXT.pow(failed))
+            .and_then(|touched| touched.write_to(say.try_clone()?));
         launch::exit_now()
     };
     Ok((clone::copying_memory(&mut body)?, touched))
 }
 
 /// A shim's whole way, and then where the pages are that it went through.
-fn rehearse(zygote: Pid) -> io::Result<Touched> {
+fn rehearse(zygote: Pid, time: Duration) -> io::Result<Touched> {
     let deadline = Deadline::new()?;
     let nobody_reads = File::options().write(true).open("/dev/null")?;
     let shim = Shim::prepare(zygote, nobody_reads.into(), deadline.clone())?;
@@ -173,8 +182,8 @@ fn rehearse(zygote: Pid) -> io::Result<Touched> {
     };
     let first = clone::copying_memory(&mut waits_for_its_end)?;
     // Only now, or their time might be over before it is waited for.
-    let (now, LastMoments { ask, kill }) = (clock::boottime(), REHEARSED_MOMENTS);
-    deadline.put_off(LastMoments { ask: now + ask, kill: now + kill });
+    let now = clock::boottime();
+    deadline.put_off(LastMoments { ask: now + time / 10, kill: now + time });
     let has_asked = shim.hold(first);
     if has_asked { Touched::present() } else { Err(io::Error::other("it stood still beyond the deadline")) }
 }
@@ -352,13 +361,12 @@ mod tests {
 
     #[test]
     fn a_rehearsal_goes_through_all_that_a_shim_waits_with() {
-        // A machine that is busy may need several.
-        let rehearsed = || {
-            let (pid, touched) = begin_rehearsal().unwrap();
+        let rehearsed = |failed| {
+            let (pid, touched) = begin_rehearsal(failed).unwrap();
             waitpid(Pid::from_raw(pid), None).unwrap();
             Touched::read_from(touched)
         };
-        let touched = std::iter::repeat_with(rehearsed).take(100).flatten().next().expect("all that it touched");
+        let touched = (0..REHEARSALS_MAX).find_map(rehearsed).expect("all that it touched");
         let is_kept = |place: usize| touched.of_files.iter().any(|range| range.contains(&(place as u64)));
         for (name, place) in [
             ("poll", libc::poll as *const () as usize),
@@ -391,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rehearsal_that_could_not_tell_is_tried_again_three_times_in_all() {
+    fn a_rehearsal_that_could_not_tell_is_tried_again_later_and_at_last_that_is_told() {
         let mut memory = Memory::default();
         for failed in 1..=REHEARSALS_MAX {
             let (touched, half_of_a_number) = pipe2(OFlag::O_NONBLOCK).unwrap();
@@ -401,8 +409,11 @@ mod tests {
             memory.reaped(8, at(500));
             memory.reaped(7, at(500));
             assert_eq!(matches!(memory.stage, Stage::AsItComes), failed < REHEARSALS_MAX, "{failed}");
+            let next = [750, 1_500, 4_500, 16_500, 500][failed as usize - 1];
+            assert_eq!(memory.next_look(), Some(at(next)), "{failed}");
         }
-        memory.look(at(500), || Some(at(0)));
+        assert!(matches!(memory.stage, Stage::KeptInPart(None)), "it is told");
+        memory.look(at(10_500), || Some(at(500)));
         assert!(matches!((&memory.stage, memory.next_look()), (Stage::Done, None)));
     }
 

@@ -57,13 +57,13 @@ const WORD_BYTES: usize = 14;
 const FIRST_BYTES: usize = size_of::<i32>();
 
 impl Told {
-    /// Of two words the later one counts. Never waits.
+    /// Of two words the later one counts. A first process that was killed before it came to speak has said no number. Never waits.
     pub(super) fn read_from(pipe: &OwnedFd) -> Told {
         let mut bytes = [0; FIRST_BYTES + 2 * WORD_BYTES];
         let Ok(count) = nix::unistd::read(pipe.as_fd(), &mut bytes) else { return Told::default() };
-        let Some((first, words)) = bytes[..count].split_first_chunk() else { return Told::default() };
+        let (number, words) = bytes[..count].split_at(count % WORD_BYTES);
         let last = words.chunks_exact(WORD_BYTES).last().map(LastWord::decode);
-        Told { first: Some(i32::from_le_bytes(*first)), last }
+        Told { first: number.try_into().ok().map(i32::from_le_bytes), last }
     }
 }
 
@@ -168,8 +168,10 @@ impl Shim {
                 self.say(watch, 0);
             }
         }
-        // From now on, which says the same: it counts suspend as well. A process whose wall clock is faked (libfaketime) has moments shifted.
-        let once = Expiration::OneShot(TimeSpec::from_duration(next.saturating_sub(now).max(Duration::from_nanos(1))));
+        // From this moment on, which says the same: it counts suspend as well. A process whose wall clock is faked (libfaketime) has moments
+        // shifted. Read again: to ask a large tree takes its time.
+        let left = next.saturating_sub(clock::boottime()).max(Duration::from_nanos(1));
+        let once = Expiration::OneShot(TimeSpec::from_duration(left));
         self.timer.set(once, TimerSetTimeFlags::empty())?;
         let mut ready =
             [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN), PollFd::new(self.timer.as_fd(), PollFlags::POLLIN)];
@@ -312,6 +314,8 @@ mod tests {
                 says(&first.to_le_bytes());
                 words.iter().for_each(|word| says(&word.encode()));
                 assert_eq!(Told::read_from(&read), Told { first: Some(first), last: Some(word) });
+                words.iter().for_each(|word| says(&word.encode()));
+                assert_eq!(Told::read_from(&read), Told { first: None, last: Some(word) }, "its first process never spoke");
             }
             drop(write);
             assert_eq!(Told::read_from(&read), Told::default());
