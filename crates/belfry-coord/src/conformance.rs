@@ -23,7 +23,12 @@ const CASE_WITHIN: Duration = Duration::from_secs(60);
 type Shared = Arc<dyn Coordinator>;
 /// Err: what was expected and what was found.
 type Verdict = Result<(), String>;
-type Case = (&'static str, fn(Shared) -> Pin<Box<dyn Future<Output = Verdict> + Send>>);
+type Running<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+type Case = (&'static str, fn(Shared) -> Running<'static>);
+/// Told what the next commit writes, as a key and as its value: the network between the coordinator and its server shall cut the connection
+/// when that commit was applied, before its answer arrives.
+pub type Losing<'a> = dyn Fn(&str) + Sync + 'a;
+type CaseOfLoss = (&'static str, for<'a> fn(Shared, &'a Losing<'a>) -> Running<'a>);
 
 pub struct CaseReport {
     pub case: &'static str,
@@ -69,6 +74,15 @@ const CASES: &[Case] = cases![
     ambiguity::claims_under_seeded_faults_happen_exactly_once,
 ];
 
+const CASES_OF_LOSS: &[CaseOfLoss] = &[
+    ("an_answer_that_the_network_loses_is_found_by_its_nonce", |coordinator, lose| {
+        Box::pin(ambiguity::an_answer_that_the_network_loses_is_found_by_its_nonce(coordinator, lose))
+    }),
+    ("claims_whose_answers_the_network_loses_happen_exactly_once", |coordinator, lose| {
+        Box::pin(ambiguity::claims_whose_answers_the_network_loses_happen_exactly_once(coordinator, lose))
+    }),
+];
+
 /// Runs every case on a coordinator of its own; `make` gives one with no keys in it.
 pub async fn conformance<F, Made>(make: F) -> Vec<CaseReport>
 where
@@ -77,13 +91,27 @@ where
 {
     let mut reports = vec![];
     for (case, run) in CASES {
-        let verdict = tokio::time::timeout(CASE_WITHIN, run(make().await)).await;
-        reports.push(CaseReport {
-            case,
-            verdict: verdict.unwrap_or_else(|_| Err(format!("not done in {CASE_WITHIN:?}"))),
-        });
+        reports.push(report(case, run(make().await)).await);
     }
     reports
+}
+
+/// Every case, and those that need a network which loses answers when it is told.
+pub async fn conformance_over_a_network<F, Made>(make: F, lose: &Losing<'_>) -> Vec<CaseReport>
+where
+    F: Fn() -> Made,
+    Made: Future<Output = Shared>,
+{
+    let mut reports = conformance(&make).await;
+    for (case, run) in CASES_OF_LOSS {
+        reports.push(report(case, run(make().await, lose)).await);
+    }
+    reports
+}
+
+async fn report(case: &'static str, run: Running<'_>) -> CaseReport {
+    let verdict = tokio::time::timeout(CASE_WITHIN, run).await;
+    CaseReport { case, verdict: verdict.unwrap_or_else(|_| Err(format!("not done in {CASE_WITHIN:?}"))) }
 }
 
 macro_rules! ensure {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use belfry_coord::conformance::{CaseReport, conformance};
+use belfry_coord::conformance::{CaseReport, conformance, conformance_over_a_network};
 use belfry_coord::{Commit, CoordError, Coordinator, EtcdCoordinator, Guard, Hints, Write};
 use belfry_core::Version;
 use belfry_testkit::{Etcd, EtcdOptions, Proxy, until};
@@ -46,10 +46,12 @@ async fn a_hint(hints: &mut Hints) {
     tokio::time::timeout(PATIENCE, hints.changed()).await.expect("a hint");
 }
 
-async fn all_hold(backend: &str, members: usize, url: &str) {
-    let make = || async { Arc::new(connect(&fresh(url)).await) as Arc<dyn Coordinator> };
-    let reports: Vec<CaseReport> = conformance(make).await;
-    for report in &reports {
+async fn made(url: &str) -> Arc<dyn Coordinator> {
+    Arc::new(connect(&fresh(url)).await)
+}
+
+fn all_hold(backend: &str, members: usize, reports: &[CaseReport]) {
+    for report in reports {
         println!("{backend:<14} {members} {report}");
     }
     let failed = reports.iter().filter(|report| report.verdict.is_err()).count();
@@ -59,20 +61,25 @@ async fn all_hold(backend: &str, members: usize, url: &str) {
 #[tokio::test]
 async fn one_member_conforms() {
     let etcd = Etcd::start(1);
-    all_hold("etcd", 1, &etcd.url()).await;
+    let url = etcd.url();
+    all_hold("etcd", 1, &conformance(|| made(&url)).await);
 }
 
 #[tokio::test]
 async fn three_members_conform() {
     let etcd = Etcd::start(3);
-    all_hold("etcd", 3, &etcd.url()).await;
+    let url = etcd.url();
+    all_hold("etcd", 3, &conformance(|| made(&url)).await);
 }
 
 #[tokio::test]
 async fn one_member_behind_a_proxy_conforms() {
     let etcd = Etcd::start(1);
     let proxy = Proxy::before(&etcd.endpoints()[0]);
-    all_hold("etcd (proxy)", 1, &etcd.url_of(&[proxy.address()])).await;
+    let url = etcd.url_of(&[proxy.address()]);
+    let lose = |claim: &str| proxy.lose_answer_to(claim.as_bytes());
+    all_hold("etcd (proxy)", 1, &conformance_over_a_network(|| made(&url), &lose).await);
+    assert!(proxy.answers_lost() > 5, "{} answers were lost", proxy.answers_lost());
 }
 
 #[tokio::test]

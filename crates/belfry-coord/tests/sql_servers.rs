@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use belfry_coord::conformance::{CaseReport, conformance};
+use belfry_coord::conformance::{CaseReport, conformance, conformance_over_a_network};
 use belfry_coord::{Commit, Coordinator, Guard, SqlCoordinator, Users, Write};
 use belfry_sql::{Database, MySql, Postgres};
 use belfry_testkit::{Proxy, servers};
@@ -30,7 +30,10 @@ async fn postgres_conforms() {
         let url = server.url_of(&proxy.address(), &name);
         async move { on(Postgres::connect(&url).await.unwrap()).await }
     };
-    all_held("postgres (proxy)", &conformance(|| behind(server.fresh_database_name())).await);
+    let lose = |_: &str| proxy.lose_answer_to(b"COMMIT\0");
+    let behind_new = || behind(server.fresh_database_name());
+    all_held("postgres (proxy)", &conformance_over_a_network(behind_new, &lose).await);
+    assert!(proxy.answers_lost() > 5, "{} answers were lost", proxy.answers_lost());
     let name = server.fresh_database_name();
     let coordinator = behind(name.clone()).await;
     let witness = on(Postgres::connect(&server.url(&name)).await.unwrap()).await;
@@ -48,7 +51,10 @@ async fn mariadb_conforms() {
         let url = server.url_of(&proxy.address(), &name);
         async move { on(MySql::connect(&url).await.unwrap()).await }
     };
-    all_held("mariadb (proxy)", &conformance(|| behind(server.fresh_database_name())).await);
+    let lose = |_: &str| proxy.lose_answer_to(b"\x03COMMIT");
+    let behind_new = || behind(server.fresh_database_name());
+    all_held("mariadb (proxy)", &conformance_over_a_network(behind_new, &lose).await);
+    assert!(proxy.answers_lost() > 5, "{} answers were lost", proxy.answers_lost());
     let name = server.fresh_database_name();
     let coordinator = behind(name.clone()).await;
     let witness = on(MySql::connect(&server.url(&name)).await.unwrap()).await;

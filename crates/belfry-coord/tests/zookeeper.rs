@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use belfry_coord::conformance::{CaseReport, conformance};
+use belfry_coord::conformance::{CaseReport, conformance, conformance_over_a_network};
 use belfry_coord::{Commit, CoordError, Coordinator, Guard, OldLock, OldTake, Write, ZooKeeperCoordinator};
 use belfry_core::Version;
 use belfry_testkit::{Proxy, ZooKeeper, until};
@@ -31,10 +31,12 @@ fn through(proxy: &Proxy) -> String {
     format!("zookeeper://{}", proxy.address())
 }
 
-async fn conforms(members: &str, url: &str) {
-    let make = || async { Arc::new(open(url, &new_chroot()).await) as Arc<dyn Coordinator> };
-    let reports: Vec<CaseReport> = conformance(make).await;
-    for report in &reports {
+async fn made(url: &str) -> Arc<dyn Coordinator> {
+    Arc::new(open(url, &new_chroot()).await)
+}
+
+fn all_hold(members: &str, reports: &[CaseReport]) {
+    for report in reports {
         println!("zookeeper  {members:<18} {report}");
     }
     let failed = reports.iter().filter(|report| report.verdict.is_err()).count();
@@ -68,20 +70,25 @@ async fn value(coordinator: &ZooKeeperCoordinator, key: &str) -> Option<String> 
 #[tokio::test]
 async fn one_member_conforms() {
     let server = ZooKeeper::start(1);
-    conforms("1 member", &server.url()).await;
+    let url = server.url();
+    all_hold("1 member", &conformance(|| made(&url)).await);
 }
 
 #[tokio::test]
 async fn three_members_conform() {
     let server = ZooKeeper::start(3);
-    conforms("3 members", &server.url()).await;
+    let url = server.url();
+    all_hold("3 members", &conformance(|| made(&url)).await);
 }
 
 #[tokio::test]
 async fn a_member_behind_a_proxy_conforms() {
     let server = ZooKeeper::start(1);
     let proxy = Proxy::before(&server.endpoints()[0]);
-    conforms("1 member, proxy", &through(&proxy)).await;
+    let url = through(&proxy);
+    let lose = |claim: &str| proxy.lose_answer_to(claim.as_bytes());
+    all_hold("1 member, proxy", &conformance_over_a_network(|| made(&url), &lose).await);
+    assert!(proxy.answers_lost() > 5, "{} answers were lost", proxy.answers_lost());
 }
 
 #[tokio::test]

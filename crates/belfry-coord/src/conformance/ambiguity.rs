@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use belfry_core::ServerId;
 
-use super::{Shared, Verdict, ensure, keys, put, text, value};
+use super::{Losing, Shared, Verdict, ensure, keys, put, text, value};
 use crate::faulty::{Fault, Faulty};
 use crate::{Commit, Guard, Held, HeldError, Resolved, Seat, Taking, Vacancy};
 
@@ -31,12 +31,23 @@ async fn held_over_faults(coordinator: &Shared) -> Result<(Arc<Faulty>, Held<u64
 
 /// The commit must fail with an unknown outcome, and nothing more may be written before it is settled.
 async fn commit_in_doubt(held: &mut Held<u64>, cursor: u64, claim: &str) -> Verdict {
-    let lost = held.commit(cursor, vec![], vec![put(claim, "")]).await;
+    let lost = held.commit(cursor, vec![], vec![put(claim, claim.to_owned())]).await;
     let unknown = matches!(&lost, Err(HeldError::Commit { cause, .. }) if cause.outcome_unknown());
     ensure!(unknown, "{lost:?} instead of an unknown outcome");
     let next = held.commit(cursor, vec![], vec![put("too/early", "")]).await;
     ensure!(matches!(next, Err(HeldError::Unresolved(_))), "{next:?} while an outcome is unknown");
     Ok(())
+}
+
+/// However often the coordinator cannot be asked meanwhile.
+async fn settled(held: &mut Held<u64>) -> Result<Result<Resolved, HeldError>, String> {
+    for _ in 0..100 {
+        let resolved = held.resolve().await;
+        if !matches!(resolved, Err(HeldError::Commit { .. })) {
+            return Ok(resolved);
+        }
+    }
+    Err("a commit in doubt is never settled".into())
 }
 
 pub(super) async fn a_lost_answer_is_found_by_its_nonce(coordinator: Shared) -> Verdict {
@@ -107,44 +118,85 @@ pub(super) async fn a_deposed_owner_is_refused(coordinator: Shared) -> Verdict {
     Ok(())
 }
 
-/// Two owners take turns and claim numbers one after another while half of the commits meet faults: the cursor in the seat
-/// and the claims must agree at the end, no number claimed twice or left out.
 pub(super) async fn claims_under_seeded_faults_happen_exactly_once(coordinator: Shared) -> Verdict {
-    const CLAIMS: u64 = 60;
     let faulty: Shared = Arc::new(Faulty::seeded(coordinator.clone(), 8841));
+    claims_happen_once(&coordinator, &faulty, 60, |_| {}).await
+}
+
+/// The same as the case with a planned fault, where it is a network that loses the answer.
+pub(super) async fn an_answer_that_the_network_loses_is_found_by_its_nonce(
+    coordinator: Shared,
+    lose: &Losing<'_>,
+) -> Verdict {
+    let mut held = taken(&coordinator, server(1), Vacancy::NeverHeld).await?;
+    lose("open/03/unanswered");
+    commit_in_doubt(&mut held, 7, "open/03/unanswered").await?;
+    let resolved = settled(&mut held).await?;
+    ensure!(
+        matches!(resolved, Ok(Resolved::Applied(_))) && *held.extra() == 7,
+        "{resolved:?}, cursor {}",
+        held.extra()
+    );
+    ensure!(
+        keys(&coordinator, "open/").await? == ["open/03/unanswered"],
+        "another claim than the one whose answer was lost"
+    );
+    held.commit(8, vec![], vec![put("open/03/b", "")]).await.map_err(text).map(drop)
+}
+
+pub(super) async fn claims_whose_answers_the_network_loses_happen_exactly_once(
+    coordinator: Shared,
+    lose: &Losing<'_>,
+) -> Verdict {
+    let mut commits = 0;
+    let every_third = |claim: &str| {
+        commits += 1;
+        if commits % 3 == 0 {
+            lose(claim);
+        }
+    };
+    claims_happen_once(&coordinator, &coordinator, 24, every_third).await
+}
+
+/// Two owners take turns and claim numbers one after another while many of their commits meet faults: the cursor in the seat
+/// and the claims must agree at the end, no number claimed twice or left out. `before_commit` is told what is about to be claimed.
+async fn claims_happen_once(
+    coordinator: &Shared,
+    faulty: &Shared,
+    claims: u64,
+    mut before_commit: impl FnMut(&str),
+) -> Verdict {
     let mut turn = 0;
     loop {
         turn += 1;
         ensure!(turn < 2000, "no progress");
         let by = if turn == 1 { Vacancy::NeverHeld } else { Vacancy::SoleUser };
-        let Ok(mut held) = taken(&faulty, server(turn % 2), by).await else { continue };
+        let Ok(mut held) = taken(faulty, server(turn % 2), by).await else { continue };
         for _ in 0..5 {
             let next = *held.extra() + 1;
-            if next > CLAIMS {
+            if next > claims {
                 break;
             }
             let key = format!("claim/{next:04}");
+            before_commit(&key);
             // Absent on purpose: a claim made twice shows itself as a refusal.
-            match held.commit(next, vec![Guard::Absent(key.clone())], vec![put(&key, turn.to_string())]).await {
+            match held.commit(next, vec![Guard::Absent(key.clone())], vec![put(&key, key.clone())]).await {
                 Ok(_) => {}
                 Err(HeldError::Refused(key)) => return Err(format!("`{key}` was claimed twice")),
                 Err(HeldError::Deposed(_)) => break,
                 Err(HeldError::Commit { .. } | HeldError::Unresolved(_)) => {
-                    let mut tries = 0;
-                    while matches!(held.resolve().await, Err(HeldError::Commit { .. })) {
-                        tries += 1;
-                        ensure!(tries < 100, "a commit in doubt is never settled");
-                    }
+                    // Deposed meanwhile: the next commit says so.
+                    let _deposed = settled(&mut held).await?;
                 }
             }
         }
-        let seat = Seat::<u64>::look(&*coordinator, SHARD).await.map_err(text)?;
-        if seat.held.is_some_and(|(_, record)| record.extra == CLAIMS) {
+        let Ok(seat) = Seat::<u64>::look(&**coordinator, SHARD).await else { continue };
+        if seat.held.is_some_and(|(_, record)| record.extra == claims) {
             break;
         }
     }
-    let claimed = keys(&coordinator, "claim/").await?;
-    let wanted: Vec<_> = (1..=CLAIMS).map(|n| format!("claim/{n:04}")).collect();
-    ensure!(claimed == wanted, "{} of {CLAIMS} claims", claimed.len());
+    let claimed = keys(coordinator, "claim/").await?;
+    let wanted: Vec<_> = (1..=claims).map(|n| format!("claim/{n:04}")).collect();
+    ensure!(claimed == wanted, "{} of {claims} claims", claimed.len());
     Ok(())
 }
