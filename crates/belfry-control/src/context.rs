@@ -15,6 +15,7 @@ use belfry_store::Store;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
 
+use crate::forgotten::Forgotten;
 use crate::gateway::Sessions;
 use crate::heartbeats::Carrier;
 use crate::homes::Homes;
@@ -102,6 +103,7 @@ pub struct Context {
     pub scripts: Scripts,
     pub tasks: Tasks,
     pub late_results: Arc<Semaphore>,
+    pub forgotten: Forgotten,
     pub wall: WallClock,
     pub leader: AtomicBool,
     pub coordinator_health: HealthMark,

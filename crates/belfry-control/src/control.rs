@@ -153,6 +153,7 @@ impl Control {
             homes: Default::default(),
             scripts: Default::default(),
             tasks,
+            forgotten: Default::default(),
             late_results: Arc::new(Semaphore::new(gateway::LATE_RESULTS_MAX)),
             wall: WallClock::new(&*clock),
             leader: AtomicBool::new(false),

@@ -60,6 +60,7 @@ async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
     // Hints only: the look every 10 s finds what a broken watch does not tell.
     let mut hints = context.coordinator.watch(keys::CHANGED).await.ok();
     let mut next = None;
+    let mut from_snapshot = HashSet::new();
     loop {
         let request = tokio::select! {
             biased;
@@ -100,6 +101,7 @@ async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
             }
             if let Some(seq) = &mut seen_seq {
                 bring_changes(&context, seq).await?;
+                heard_all(&context, std::mem::take(&mut from_snapshot)).await;
             }
             Ok::<(), StoreError>(())
         };
@@ -113,6 +115,7 @@ async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
             if let Some(seq) = load_from_snapshot(&context, &shards).await {
                 // What changed since follows when the store answers; what is known already comes again and changes nothing.
                 seen_seq = Some(seen_seq.map_or(seq, |seen: u64| seen.min(seq)));
+                from_snapshot.extend(shards.iter().copied());
                 break;
             }
             tokio::time::sleep(RETRY_DELAY).await;
@@ -227,6 +230,14 @@ async fn bring_changes(context: &Context, seen_seq: &mut u64) -> Result<(), Stor
         }
         *seen_seq = seq;
         context.homes.jobs_changed();
+    }
+}
+
+async fn heard_all(context: &Context, from_snapshot: HashSet<ShardId>) {
+    for shard in from_snapshot {
+        if let Some(inbox) = context.shards.inbox(shard) {
+            let _ = inbox.send(ShardMessage::HeardAll).await;
+        }
     }
 }
 

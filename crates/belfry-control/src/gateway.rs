@@ -36,7 +36,7 @@ const NAME_CHARS_MAX: usize = 128;
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Results of runs that this server does not own and that wait for the store.
 pub const LATE_RESULTS_MAX: usize = 1_000;
-/// Longer than any read of the coordinator is old, and than any run's own record is on its way into the store.
+/// What ended later is still in nearly every history, and its owner about to write it down.
 const HISTORY_AT_LEAST: Duration = Duration::from_secs(3600);
 const CLOCK_ASKED_EVERY: Duration = Duration::from_secs(10);
 
@@ -662,7 +662,7 @@ impl Late {
         let store = &self.context.store;
         let attempt = ended.attempt;
         let Some(known) = store.run(run).await? else {
-            if self.was_removed_from_history(run).await {
+            if self.was_removed_from_history(run, &ended).await? {
                 self.is_stored(run, attempt);
             }
             return Ok(());
@@ -693,24 +693,33 @@ impl Late {
         let _ = self.orders.try_send(session::Stored { keys }.into());
     }
 
-    /// Nobody has it open, and what was planned so long ago is not about to be: it was given up as lost, and the record of that was removed
-    /// since. A node that was away for long would otherwise tell its results for ever, and take no work when they fill its spool.
-    async fn was_removed_from_history(&self, run: RunId) -> bool {
+    /// Nobody has it open, and it ended long ago: it was given up as lost, and the record of that was removed since. A node that was away
+    /// for long would otherwise tell its results for ever, and take no work when they fill its spool.
+    async fn was_removed_from_history(&self, run: RunId, ended: &EndedFacts) -> Result<bool, StoreError> {
         let long_ago = self.context.now().saturating_sub(HISTORY_AT_LEAST).unwrap_or(Timestamp::MIN);
-        if run >= RunId::first_at(long_ago) {
-            return false;
+        // A missed fire is claimed long after its instant; nothing ends before it is claimed.
+        if run >= RunId::first_at(long_ago) || ended.ended_at >= long_ago {
+            return Ok(false);
         }
+        let key = (run, ended.attempt);
         for shard in ShardId::all() {
             match self.context.coordinator.get(&keys::open_run(shard, run)).await {
                 Ok(None) => {}
-                Ok(Some(_)) => return false,
+                Ok(Some(_)) => {
+                    self.context.forgotten.is_known(key);
+                    return Ok(false);
+                }
                 Err(cause) => {
                     self.context.coordinator_health.away(self.context.now(), &cause);
-                    return false;
+                    return Ok(false);
                 }
             }
         }
-        true
+        // After that: whoever closed it since the first question has told the store before.
+        if self.context.store.run(run).await?.is_some() {
+            return Ok(false);
+        }
+        Ok(self.context.forgotten.is_unknown_still(key, self.context.clock.boottime()))
     }
 }
 

@@ -5,6 +5,7 @@ mod context;
 mod control;
 mod error;
 mod feed;
+mod forgotten;
 mod gateway;
 mod grpc;
 mod heartbeats;

@@ -109,6 +109,9 @@ async fn a_running_one_goes_on_when_recalled_and_ends_with_its_tree_when_killed(
     server.dispatch(shell(1, "trap '' TERM; (setsid sleep 998 &) ; echo up; while true; do sleep 0.05; done")).await;
     server.until(|message| matches!(message, from_agent::Message::Output(_)).then_some(())).await;
     server.recall(1, "cancelled", "too late").await;
+    // It came too late, so it is answered with how far the run is.
+    assert_eq!(server.until_taken(1).await.refused, "");
+    server.until_started(1).await;
     server.kill(1, 60_000, "killed by ann").await;
     let heard = server.listen_for(Duration::from_millis(300)).await;
     assert!(heard.is_empty(), "TERM is ignored, and the grace is long: {heard:?}");

@@ -180,6 +180,7 @@ impl Shard {
             kill: None,
             recalled: None,
             order_sent: None,
+            recorded_for_others: None,
             cursor: None,
             reply: None,
         })

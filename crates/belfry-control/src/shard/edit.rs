@@ -1,6 +1,8 @@
 //! Changed jobs. A claimed fire that has not come to its instant is judged by the definition as it is then: it goes on amended,
 //! or ends as cancelled with the reason.
 
+use std::cmp::Reverse;
+
 use belfry_core::cursor::Cursor;
 use belfry_core::run::{Trigger, Verdict};
 use belfry_core::{Job, JobId};
@@ -30,7 +32,11 @@ impl Shard {
                     } else if !goes {
                         self.jobs.count_after_from(job.id, None);
                     }
+                    let was_outdated = self.outdated.remove(&job.id);
                     self.judge_claimed_again(job.id);
+                    if was_outdated {
+                        self.go_on_with(job.id);
+                    }
                     self.local.changed();
                 }
                 JobChange::Removed(id) => {
@@ -39,6 +45,7 @@ impl Shard {
                     self.last_nodes.remove(&id);
                     self.services.remove(&id);
                     self.forget_state(id);
+                    self.outdated.remove(&id);
                     self.judge_claimed_again(id);
                 }
             }
@@ -54,10 +61,42 @@ impl Shard {
         Cursor::starting(if fired_before { now } else { now.min(job.counts_from) })
     }
 
+    /// The store has told all that changed since the snapshot that the jobs were loaded from.
+    pub(super) fn heard_all(&mut self) {
+        for job in std::mem::take(&mut self.outdated) {
+            self.judge_claimed_again(job);
+            self.go_on_with(job);
+        }
+        self.keep_services();
+    }
+
+    /// The snapshot lacks the job: whether it was removed, or made since, the store will tell.
+    pub(super) fn is_unknown_yet(&self, job: JobId) -> bool {
+        self.outdated.contains(&job) && self.jobs.get(job).is_none()
+    }
+
+    /// What could not be done while the job was not known as its runs have it.
+    fn go_on_with(&mut self, job: JobId) {
+        for id in self.by_job.get(&job).cloned().unwrap_or_default() {
+            match self.open.get(&id).map(|open| (&open.stage, open.start_at)) {
+                Some((Stage::Behind { judged: false }, start_at)) => self.to_judge.push(Reverse((start_at, id))),
+                // It tells the agent who owns the run now.
+                Some((Stage::Dispatched { .. } | Stage::Running, _)) => {
+                    self.send_order(id);
+                }
+                _ => {}
+            }
+        }
+        self.try_homeless();
+    }
+
     pub(super) fn judge_claimed_again(&mut self, job: JobId) {
+        if self.outdated.contains(&job) {
+            return;
+        }
         let now = self.context.now();
         for id in self.by_job.get(&job).cloned().unwrap_or_default() {
-            let Some(open) = self.open.get(&id) else { continue };
+            let Some(open) = self.open.get(&id).filter(|_| self.has_not_ended(id)) else { continue };
             if open.record.next.is_some() && !matches!(open.stage, Stage::Running | Stage::Dispatched { .. }) {
                 self.judge_plan_again(id);
                 continue;
@@ -82,7 +121,11 @@ impl Shard {
                 }
                 Some(why) if open.stage != Stage::Running => self.decide(id, Verdict::Cancelled, why.to_owned()),
                 Some(_) => {}
+                // A recall from before its instant stands after it, whatever the job is by then.
                 None if dispatched && open.start_at > now => {
+                    if let Some(open) = self.open.get_mut(&id) {
+                        open.recalled = None;
+                    }
                     self.send_order(id);
                 }
                 None => {}

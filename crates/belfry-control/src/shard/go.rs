@@ -24,6 +24,9 @@ const ASK_AGAIN_MS: i64 = 2_000;
 /// A service that waits at its node has no time at which it is not wanted any more.
 const SERVICE_WAITS_MS: u64 = 10 * 365 * 86_400_000;
 
+/// Of a run whose job came after what this server has on its disk.
+const UNKNOWN_YET: &str = "the store is away, and this server does not know the job without it";
+
 /// The other runs of a job, seen from one of them.
 struct Crowd {
     going: usize,
@@ -79,6 +82,9 @@ impl Shard {
         let Some(open) = self.open.get(&id) else { return };
         let job = open.run.job;
         let Some(slot) = self.jobs.get(job) else {
+            if self.is_unknown_yet(job) {
+                return self.waits_for(id, UNKNOWN_YET.to_owned());
+            }
             return self.decide(id, Verdict::Cancelled, "its job was removed before it started".to_owned());
         };
         let crowd = self.crowd(job, id);
@@ -240,18 +246,21 @@ impl Shard {
     /// Names a node by a commit; the order follows when it is committed.
     pub(super) fn place(&mut self, id: RunId) {
         let Some(open) = self.open.get(&id) else { return };
-        if self.jobs.get(open.run.job).is_none() {
+        let is_unknown_yet = self.is_unknown_yet(open.run.job);
+        if self.jobs.get(open.run.job).is_none() && !is_unknown_yet {
             let reason = format!("its job was removed {}", open.before_what());
             return self.decide(id, Verdict::Cancelled, reason);
         }
-        let chosen = self.choose(open);
+        let chosen = if is_unknown_yet { Err(UNKNOWN_YET.to_owned()) } else { self.choose(open) };
+        let slot = self.jobs.get(open.run.job);
+        let (revision, service) = (slot.map(|slot| slot.revision), slot.and_then(|slot| Some(slot.service?.digest)));
         let Some(open) = self.open.get_mut(&id) else { return };
         let why = match chosen {
             Ok((Some(bound), decision, _)) => {
                 self.homeless.remove(&id);
                 open.stage = Stage::Placing;
-                open.record.service =
-                    open.record.service.and(self.jobs.get(open.run.job).and_then(|slot| Some(slot.service?.digest)));
+                open.record.revision = revision.unwrap_or(open.record.revision);
+                open.record.service = open.record.service.and(service);
                 let last = bind(open, bound, decision);
                 self.remember(last);
                 return self.commit_now(id);
@@ -288,6 +297,9 @@ impl Shard {
                 continue;
             };
             let Stage::Homeless(why) = &open.stage else { continue };
+            if self.is_unknown_yet(open.run.job) {
+                continue;
+            }
             let within = self.jobs.get(open.run.job).map(|slot| slot.misfire.within.get()).unwrap_or_default();
             let until = open.start_at.saturating_add(within).unwrap_or(Timestamp::MAX);
             if now > until && open.record.service.is_none() {

@@ -76,6 +76,7 @@ impl Shard {
                 kill: None,
                 recalled: None,
                 order_sent: None,
+                recorded_for_others: None,
                 cursor: None,
                 reply: None,
             });
@@ -94,6 +95,7 @@ impl Shard {
         jobs: Vec<RawJob>,
         last_ends: &HashMap<JobId, Timestamp>,
         last_nodes: HashMap<JobId, LastNode>,
+        all: bool,
     ) {
         self.last_nodes = last_nodes;
         for job in jobs {
@@ -101,6 +103,9 @@ impl Shard {
                 tracing::error!("{cause}");
             }
         }
+        let is_outdated =
+            |open: &&Open| self.jobs.get(open.run.job).is_none_or(|slot| slot.revision < open.record.revision) && !all;
+        self.outdated = self.open.values().filter(is_outdated).map(|open| open.run.job).collect();
         for job in self.jobs.after_jobs() {
             let open: Vec<RunId> = self.by_job.get(&job).cloned().unwrap_or_default();
             if !open.iter().any(|run| self.has_not_ended(*run)) {

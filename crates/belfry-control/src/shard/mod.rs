@@ -60,6 +60,8 @@ pub enum ShardMessage {
         /// From the store itself: a job that is not among them is gone. A snapshot may be older than a job.
         all: bool,
     },
+    /// What changed since the snapshot that the jobs were loaded from has been told.
+    HeardAll,
     /// Fires that a former owner may have left, and that nobody has recorded.
     LeftBehind(Vec<(JobId, Timestamp)>),
     Changed(Vec<JobChange>, oneshot::Sender<()>),
@@ -185,6 +187,8 @@ pub(crate) struct Open {
     recalled: Option<&'static str>,
     /// When the order last went on its way; none: the node's session had no room, or there was none.
     order_sent: Option<Timestamp>,
+    /// The attempt that was recorded as ordered for servers which may be told its end.
+    recorded_for_others: Option<u32>,
     /// The cursor that this claim moves to.
     cursor: Option<Cursor>,
     reply: Option<oneshot::Sender<Result<Run, ControlError>>>,
@@ -208,6 +212,8 @@ pub struct Shard {
     cursor: Cursor,
     jobs: JobTable,
     loaded: bool,
+    /// Jobs of open runs that the snapshot lacks, or has older than a run of theirs: nothing follows from that until the store tells.
+    outdated: HashSet<JobId>,
     open: HashMap<RunId, Open>,
     /// Open runs of a job, oldest first.
     by_job: HashMap<JobId, Vec<RunId>>,
@@ -251,6 +257,7 @@ impl Shard {
             seat: Some(seat),
             jobs: JobTable::new(Firer::Shard),
             loaded: false,
+            outdated: HashSet::new(),
             open: HashMap::new(),
             by_job: HashMap::new(),
             to_commit: VecDeque::new(),
@@ -320,11 +327,12 @@ impl Shard {
                 if all {
                     self.forget_states_except(&jobs.iter().map(|job| job.id).collect());
                 }
-                self.load(jobs, &last_ends, last_nodes);
+                self.load(jobs, &last_ends, last_nodes, all);
                 if all {
                     self.look_behind_cursor();
                 }
             }
+            ShardMessage::HeardAll => self.heard_all(),
             ShardMessage::LeftBehind(left) => self.claim_left_behind(left),
             ShardMessage::Changed(changes, done) => {
                 self.edit(changes);

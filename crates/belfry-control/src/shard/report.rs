@@ -172,11 +172,14 @@ impl Shard {
 
     /// A server that is told the end of a run puts it into the store only if the store knows the run. Of one whose start was never told here
     /// it does not, as long as its node cannot come here.
-    fn record_what_others_will_hear_of(&self, ids: &[RunId]) {
-        for open in ids.iter().filter_map(|id| self.open.get(id)) {
+    fn record_what_others_will_hear_of(&mut self, ids: &[RunId]) {
+        for id in ids {
+            let Some(open) = self.open.get_mut(id) else { continue };
             let Some(bound) = &open.record.bound else { continue };
             let is_here = self.context.sessions.incarnation(bound.node) == Some(bound.incarnation);
-            if !is_here && matches!(open.stage, Stage::Dispatched { .. }) {
+            let is_recorded = open.recorded_for_others == Some(bound.attempt);
+            if !is_here && !is_recorded && matches!(open.stage, Stage::Dispatched { .. }) {
+                open.recorded_for_others = Some(bound.attempt);
                 self.context.recorder.run(open.run.clone());
             }
         }

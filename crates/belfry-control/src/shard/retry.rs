@@ -58,9 +58,13 @@ impl Shard {
         }
     }
 
-    /// None: there is no other attempt. Nobody starts again what was killed on purpose.
+    /// None: there is no other attempt. Nobody starts again what was killed on purpose, or what was recalled and lost before it was known
+    /// to have started.
     fn delay_after(&self, id: RunId, last: &Attempt) -> Option<Duration> {
         let open = self.open.get(&id).filter(|open| open.kill.is_none())?;
+        if open.recalled.is_some() && last.state == RunState::Lost && last.started_at.is_none() {
+            return None;
+        }
         let attempted = Attempted {
             attempt: last.attempt,
             state: last.state,
@@ -90,6 +94,8 @@ impl Shard {
         let gone = (last.state == RunState::Lost).then_some((last.node, last.incarnation));
         open.not_on = gone.and_then(|(node, incarnation)| Some((node?, incarnation?))).into_iter().collect();
         open.start_at = until;
+        // Of the attempt that had started before it came.
+        open.recalled = None;
         open.stage = Stage::Planning;
         let _ = open.run.on(Event::Waits { last: Box::new(last.clone()), until });
         self.context.recorder.attempt(last);

@@ -64,6 +64,9 @@ impl Shard {
 
     fn why_stop_service(&self, id: RunId) -> Option<String> {
         let open = self.open.get(&id).filter(|open| open.kill.is_none())?;
+        if self.outdated.contains(&open.run.job) {
+            return None;
+        }
         let started_as = open.record.service?;
         let Some(slot) = self.jobs.get(open.run.job) else { return Some("its job was removed".to_owned()) };
         let rule = slot.service.filter(|_| slot.enabled);

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use belfry_control::{Control, ControlConfig, ControlError};
-use belfry_coord::{Heartbeat, Life, Memory, keys};
+use belfry_coord::{Clock, Heartbeat, Life, Memory, SystemClock, keys};
+use belfry_core::job::{Action, Service};
 use belfry_core::run::RunState;
-use belfry_core::{NodeId, RunId};
+use belfry_core::units::Span;
+use belfry_core::{JobId, NodeId, RunId};
 use belfry_proto::session::{self, RunKey, to_agent};
 use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Sqlite, Statement, Step, Value, Written};
-use belfry_store::Store;
+use belfry_store::{Actor, Store};
 use belfry_testkit::until;
 use tokio::sync::watch;
 
-use crate::support::{Cluster, Session, every_second, manual, sqlite};
+use crate::support::{Cluster, ENDLESS_TTL, Session, every_second, manual, sqlite};
 
 /// A database that answers when it is told to.
 pub struct Moody {
@@ -263,4 +265,107 @@ async fn nodes_are_held_dead_in_time_while_the_store_says_nothing() {
     until("the second node is held dead", async || is_lost(2).await).await;
     database.hangs.send_replace(false);
     control.stop().await;
+}
+
+/// A run that waits at its node for its jitter, and a service, of jobs that are younger than the snapshot; and a run whose job was removed
+/// before it. Whether a job that the snapshot lacks is gone or new, the store alone can tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_recalled_or_killed_because_a_snapshot_lacks_its_job() {
+    let (without, database) = cluster(ControlConfig { ttl: ENDLESS_TTL, ..ControlConfig::default() }).await;
+    let snapshot = without.folder.path().join("snapshot.jsonl");
+    let with = Cluster {
+        config: ControlConfig { snapshot: Some(snapshot.clone()), ..without.config.clone() },
+        ..without.clone()
+    };
+    // All in one shard: when one of them fires there, what is open of the others has been judged.
+    let shard = JobId::from_u128(1).shard();
+    let mut numbers = (1..).filter(|number| JobId::from_u128(*number).shard() == shard);
+    let [removed, known, waiting, service] = std::array::from_fn(|_| numbers.next().unwrap());
+
+    let removed = without.job(removed).await;
+    let server = without.server("a").await;
+    let mut session = roomy(&server).await;
+    server.run_now(manual(removed)).await.unwrap();
+    let removed_key = session.order().await.key.unwrap();
+    drop(session);
+    server.stop().await;
+    without.store.remove_job(removed, None, SystemClock.now(), &Actor::new("test")).await.unwrap();
+
+    let known = without.job_with(known, every_second).await.to_string();
+    let server = with.server("b").await;
+    until("there is a snapshot", async || snapshot.exists().then_some(())).await;
+    server.stop().await;
+
+    let server = without.server("c").await;
+    let mut session = roomy(&server).await;
+    let waiting = without
+        .job_with(waiting, |document| {
+            every_second(document);
+            document.jitter = Some(Span::from_secs(300));
+        })
+        .await
+        .to_string();
+    let service = without
+        .job_with(service, |document| {
+            let (command, argv) = (Some("serve".to_owned()), vec![]);
+            document.action = Action::Service(Service { command, argv, stop_grace: None, restart_delay: None });
+        })
+        .await
+        .to_string();
+    server.jobs_changed().await;
+    let mut keys = Vec::new();
+    while keys.len() < 2 {
+        let order = session.order().await;
+        if order.job_id == service {
+            session.start(order.key.as_ref().unwrap()).await;
+            without
+                .stored(order.key.as_ref().unwrap().run.parse().unwrap(), |run| run.state == RunState::Running)
+                .await;
+        } else if order.job_id != waiting || order.start_in_ms < 60_000 {
+            continue;
+        }
+        keys.push(order.key.unwrap());
+    }
+    drop(session);
+    server.stop().await;
+
+    database.be_away(true);
+    let server = with.server("d").await;
+    let mut session = roomy(&server).await;
+    let is_stopped = |message: &to_agent::Message| match message {
+        to_agent::Message::Recall(recall) => recall.key.clone().filter(|key| keys.contains(key) || *key == removed_key),
+        to_agent::Message::Kill(kill) => kill.key.clone().filter(|key| keys.contains(key)),
+        _ => None,
+    };
+    session
+        .until(|message| {
+            assert_eq!(is_stopped(&message), None, "the snapshot lacks its job");
+            matches!(message, to_agent::Message::Dispatch(order) if order.job_id == known).then_some(())
+        })
+        .await;
+    database.be_away(false);
+    server.jobs_changed().await;
+    let mut missing: Vec<RunKey> = keys.iter().cloned().chain([removed_key.clone()]).collect();
+    while !missing.is_empty() {
+        let heard = session
+            .until(|message| {
+                let stopped = is_stopped(&message);
+                assert!(stopped.is_none() || stopped.as_ref() == Some(&removed_key), "its job is there");
+                match message {
+                    to_agent::Message::Dispatch(order) => order.key,
+                    _ => stopped,
+                }
+            })
+            .await;
+        missing.retain(|key| *key != heard);
+    }
+    server.stop().await;
+}
+
+/// A session of a node with room for all that fires.
+async fn roomy(server: &Control) -> Session {
+    let mut session = Session::connect(server, 1);
+    let hello = session::Hello { slots: 10_000, ..session.greeting(1) };
+    session.greet(hello).await;
+    session
 }
