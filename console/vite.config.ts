@@ -16,7 +16,9 @@ export default defineConfig({
     target: ['chrome123', 'firefox121', 'safari17.5'],
     // The CSP allows no data: scripts or styles, and images are few.
     assetsInlineLimit: 0,
-    modulePreload: { polyfill: false },
+    modulePreload: false,
+    // One file of little more than a kilobyte more at first, instead of code that loads a second one.
+    cssCodeSplit: false,
     rolldownOptions: {
       output: {
         // Few chunks: each one costs names and a dictionary of its own. What everybody opens, and what is opened seldom: the editor and the keeping of the cluster.

@@ -113,6 +113,7 @@ export class Pager<T> {
     const going = new AbortController();
     this.going = going;
     this.loading = true;
+    this.told.reading(true);
     try {
       const pages = await untrack(() => ask((cursor) => this.load(cursor, going.signal)));
       if (going.signal.aborted) return;
@@ -124,6 +125,7 @@ export class Pager<T> {
       this.due = undefined;
     }
     this.loading = false;
+    this.told.reading(false);
     const { due, again } = this;
     this.due = this.again = undefined;
     if (again !== undefined) await this.restart(undefined, again);

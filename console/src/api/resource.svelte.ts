@@ -22,6 +22,7 @@ export class Resource<T> {
     const going = new AbortController();
     this.going = going;
     this.loading = true;
+    this.told.reading(true);
     try {
       const data: T = await load(going.signal);
       if (going.signal.aborted) return;
@@ -32,6 +33,7 @@ export class Resource<T> {
       this.failure = asFailure(thrown);
     }
     this.loading = false;
+    this.told.reading(false);
   }
 
   /** Changes what is shown, as a live event says; and answers that may be older. */

@@ -6,19 +6,28 @@ export type Edit<T> = (data: T) => T;
 
 /** Each edit may be made again on what it was made on before. */
 export class Told<T> {
-  private edits: { edit: Edit<T>; until: number }[] = [];
+  private edits: { edit: Edit<T>; at: number }[] = [];
+  private asked = Infinity;
+
+  /** An answer is asked for: none of what is told from now on is old before it is there. */
+  reading(goes: boolean): void {
+    this.asked = goes ? Date.now() : Infinity;
+  }
 
   add(edit: Edit<T>): void {
-    const now = Date.now();
-    this.edits = [...this.edits.filter(({ until }) => until > now), { edit, until: now + LATELY_MS }];
+    this.edits = [...this.lately(), { edit, at: Date.now() }];
   }
 
   upon(answer: T): T {
-    const now = Date.now();
-    return this.edits.filter(({ until }) => until > now).reduce((data, { edit }) => edit(data), answer);
+    return this.lately().reduce((data, { edit }) => edit(data), answer);
   }
 
   forget(): void {
     this.edits = [];
+  }
+
+  private lately() {
+    const from = Math.min(Date.now(), this.asked) - LATELY_MS;
+    return this.edits.filter(({ at }) => at > from);
   }
 }

@@ -696,7 +696,7 @@ export const en = {
     around: 'Around now',
     by: { job: 'By job', node: 'By node' },
     noLanes: 'Nothing ran, and nothing will fire.',
-    forecastLeftOut: (n: number) => `${s(n, 'job')} that fire very often are not counted.`,
+    forecastLeftOut: (n: number) => `${s(n, 'job that fires very often is', 'jobs that fire very often are')} not counted.`,
     lanesLeftOut: (n: number) => `${n} quieter ones are left out.`,
     toCome: (n: number) => `${s(n, 'fire')} to come`,
     heat: 'Next 24 hours, by minute',

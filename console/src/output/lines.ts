@@ -44,13 +44,14 @@ export class Lines {
   private chars = 0;
   private readonly streams = new Map<string, Stream>();
 
-  add(chunk: Chunk): void {
+  /** Without so many of its first bytes. */
+  add(chunk: Chunk, known = 0): void {
     const stream = this.stream(chunk.stream);
     if (chunk.dropped_bytes > 0) {
       this.close(stream);
       this.all.push({ text: '', plain: '', stream: chunk.stream, at: chunk.at_ms, start: PLAIN, gap: chunk.dropped_bytes });
     }
-    const text = chunk.text ?? stream.decoder.decode(bytesOf(chunk.base64 ?? ''), { stream: true });
+    const text = (known === 0 && chunk.text) || stream.decoder.decode(bytesOf(chunk).subarray(known), { stream: true });
     this.put(stream, text, chunk);
     if (this.all.length > LINES_MAX || this.chars > CHARS_MAX) this.forget();
   }
@@ -133,14 +134,6 @@ export function drawn(line: Line): string {
   return (over < 0 ? text : text.slice(over + 1)).replaceAll('\t', '    ');
 }
 
-/** Where the bytes behind it begin. */
-export function endOf({ offset, text, base64 }: Chunk): number {
-  return offset + (text == null ? bytesOf(base64 ?? '') : new TextEncoder().encode(text)).length;
-}
-
-function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
-  const text = atob(base64);
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return bytes;
+export function bytesOf({ text, base64 }: Chunk): Uint8Array<ArrayBuffer> {
+  return text == null ? Uint8Array.from(atob(base64 ?? ''), (letter) => letter.charCodeAt(0)) : new TextEncoder().encode(text);
 }

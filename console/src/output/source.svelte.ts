@@ -5,7 +5,7 @@ import { asFailure, isAbort, type Failure } from '../api/failure';
 import type { Run } from '../api/runs';
 import { follow, type ServerEvent } from '../api/sse';
 import { whenUnseen } from '../api/unseen';
-import { endOf, Lines, type Chunk } from './lines';
+import { bytesOf, Lines, type Chunk } from './lines';
 
 const AGAIN_MS = 1_500;
 const DRAWN_EVERY_MS = 80;
@@ -99,10 +99,12 @@ export class OutputSource {
   private tell(chunk: Chunk): void {
     const { attempt, end } = this.told;
     const known = chunk.attempt === attempt ? end : 0;
-    const reaches = endOf(chunk) + chunk.dropped_bytes;
-    if (reaches <= known) return;
-    this.told = { attempt: chunk.attempt, end: reaches };
-    this.put({ ...chunk, dropped_bytes: Math.max(chunk.dropped_bytes, chunk.offset - known) });
+    const { length } = bytesOf(chunk);
+    // A gap stands where it begins, with nothing behind it; or before the chunk that follows it.
+    const from = chunk.offset + (length ? 0 : chunk.dropped_bytes);
+    if (from + length <= known) return;
+    this.told = { attempt: chunk.attempt, end: from + length };
+    this.put({ ...chunk, dropped_bytes: Math.max(0, from - known) }, Math.max(0, known - from));
   }
 
   private async read(signal: AbortSignal): Promise<void> {
@@ -120,13 +122,13 @@ export class OutputSource {
     this.version++;
   }
 
-  private put(chunk: Chunk): void {
+  private put(chunk: Chunk, known = 0): void {
     if (chunk.attempt !== this.attempt) {
       if (this.wanted !== null && chunk.attempt !== this.wanted) return;
       this.attempt = chunk.attempt;
       this.lines = new Lines();
     }
-    this.lines.add(chunk);
+    this.lines.add(chunk, known);
     if (this.drawing) return;
     this.drawing = true;
     setTimeout(() => {

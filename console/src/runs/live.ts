@@ -18,13 +18,18 @@ export function merged(run: Run, change: Run | undefined): Run {
   return { ...run, ...change, command: change.command ?? run.command ?? null };
 }
 
-/** Whether a run belongs into a list, as it is now; the server decides in the same way when the list is read. */
+/** Whether a run that the server gave for these states and this node, by its id, is still one of them. Its job may have another name than it had. */
+export function remains(run: Run, states: string | undefined, node: string | undefined): boolean {
+  const wanted = states?.split(',').filter(Boolean) ?? [];
+  return (wanted.length === 0 || wanted.includes(run.state)) && (!node || node === run.node);
+}
+
+/** Whether a run that an event tells of belongs into a list; the server decides in the same way when the list is read. */
 export function matches(run: Run, filter: RunFilter): boolean {
   // A name alone is of the namespace `default`.
   if (filter.job && (filter.job.includes('/') ? filter.job : `default/${filter.job}`) !== `${run.namespace}/${run.job_name}`) return false;
   if (filter.namespace && filter.namespace !== run.namespace) return false;
-  const states = filter.state?.split(',').filter(Boolean) ?? [];
-  if (states.length > 0 && !states.includes(run.state)) return false;
+  if (!remains(run, filter.state, undefined)) return false;
   if (filter.node && filter.node !== run.node_name && filter.node !== run.node) return false;
   const planned = Date.parse(run.planned);
   if (filter.from && planned < Date.parse(filter.from)) return false;

@@ -49,12 +49,14 @@ export async function startBelfry({ kind = 'up', flags = [], prepare = () => {} 
   prepare(join(folder, 'server'));
   const port = await reservePort();
   const base = `http://127.0.0.1:${port.number}`;
-  // Whoever joins is told which one it is.
-  const agents = kind === 'server' ? ['--listen-agents', '127.0.0.1:0'] : ['--name', 'alpha', '--slots', '8', '--allow-root'];
+  // Who joined finds it there again when it comes back.
+  const joined = kind === 'server' && (await reservePort());
+  const agents = joined ? ['--listen-agents', `127.0.0.1:${joined.number}`] : ['--name', 'alpha', '--slots', '8', '--allow-root'];
   const args = [kind, '--data', join(folder, 'server'), '--listen', `127.0.0.1:${port.number}`, '--default-timezone', 'Europe/Berlin', ...agents, ...flags];
   const processes = [];
   let server;
   let front;
+  let holds;
   const start = async () => {
     server = new Process([...args, '--quit-time', '1s'].filter((_, index, all) => kind === 'up' || index < all.length - 2));
     processes.push(server);
@@ -67,12 +69,13 @@ export async function startBelfry({ kind = 'up', flags = [], prepare = () => {} 
     for (const one of processes.toReversed()) await one.stop();
     await front?.stop();
     await port.free();
+    if (joined) await joined.free();
     rmSync(folder, { recursive: true, force: true });
   };
   try {
     await start();
-    const own = !process.env.CONSOLE_DIST && (await serves(base));
-    front = own ? { url: base, stop: async () => {} } : await serveConsole(resolve(process.env.CONSOLE_DIST ?? 'dist'), () => base);
+    holds = await serves(base);
+    front = holds && !process.env.CONSOLE_DIST ? { url: base, stop: async () => {} } : await serveConsole(resolve(process.env.CONSOLE_DIST ?? 'dist'), () => base);
   } catch (cause) {
     // Nobody else can: what goes on would keep this process from ending.
     await stop();
@@ -83,6 +86,8 @@ export async function startBelfry({ kind = 'up', flags = [], prepare = () => {} 
   return {
     url: front.url,
     base,
+    /** Whether the binary holds a console, also where another one is looked at. */
+    holds,
     password: read('admin-password'),
     token: read('cli-token'),
     restart: start,

@@ -29,7 +29,7 @@ export async function startBoth(how) {
   throw belfry.reason ?? browser.reason;
 }
 
-/** A window of its own: other cookies, other storage. Errors of the page are kept in `errors`. */
+/** A window of its own: other cookies, other storage. Errors of this page, and of others that are opened beside it, are kept in `errors`. */
 export async function openWindow(browser, { language = 'en', scheme = 'light', width = 1360, height = 900 } = {}) {
   const context = await browser.newContext({
     locale: language === 'zh' ? 'zh-CN' : 'en-GB',
@@ -42,8 +42,8 @@ export async function openWindow(browser, { language = 'en', scheme = 'light', w
   await context.addInitScript(keepToasts);
   const page = await context.newPage();
   page.errors = [];
-  page.on('pageerror', (error) => page.errors.push(String(error.stack ?? error)));
-  page.on('console', (message) => {
+  context.on('weberror', (thrown) => page.errors.push(String(thrown.error().stack ?? thrown.error())));
+  context.on('console', (message) => {
     // A refusal that the page shows is an answer, not an error of the page.
     if (message.type() === 'error' && !/status of (4\d\d|50[234])|ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY/.test(message.text())) page.errors.push(message.text());
   });

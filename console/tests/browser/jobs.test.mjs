@@ -96,6 +96,31 @@ test('the palette acts, by keyboard alone', async () => {
   assert.equal(await page.evaluate(async () => (await fetch('api/v1/whoami')).status), 401);
 });
 
+test('a palette that is opened right after another was left stays', async () => {
+  await visit(page, belfry, '#/jobs');
+  await page.mouse.move(0, 0);
+  // In one go, as no hand is fast enough to do it each time: the end of the first is told after the second is open.
+  const open = await page.evaluate(async () => {
+    const press = (key) => (document.activeElement ?? document.body).dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
+    const drawn = () => Promise.resolve().then(() => {});
+    press('/');
+    for (let i = 0; i < 20; i++) await drawn();
+    const [first] = document.querySelectorAll('dialog');
+    const told = new Promise((end) => first.addEventListener('close', end));
+    press('Enter');
+    for (let i = 0; i < 20; i++) await drawn();
+    press('/');
+    await told;
+    for (let i = 0; i < 20; i++) await drawn();
+    const [second] = document.querySelectorAll('dialog');
+    return second !== undefined && second !== first && second.open;
+  });
+  assert.equal(open, true);
+  await page.getByRole('combobox', { name: 'Search' }).waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('combobox', { name: 'Search' }).waitFor({ state: 'detached' });
+});
+
 test('typing in a filter keeps the focus and is in the address', async () => {
   for (const name of ['keeper', 'other']) await job('typing', name);
   await visit(page, belfry, '#/jobs?namespace=typing');
@@ -109,6 +134,22 @@ test('typing in a filter keeps the focus and is in the address', async () => {
   }
   await until('one row is left', async () => (await page.locator('tr[data-row]').count()) === 1);
   await page.getByLabel('Choose typing/keeper').waitFor();
+});
+
+test('jobs are found by a label that is typed', async () => {
+  for (const [name, labels] of [['web', { tier: 'front', eu: '1' }], ['db', { tier: 'back' }], ['bare', {}]]) await job('labelled', name, 'true', { labels });
+  await visit(page, belfry, '#/jobs?namespace=labelled');
+  const shown = (...names) => until(`only ${names} are shown`, async () => (await page.locator('tr[data-row] a.name').allTextContents()).map((text) => text.replace('labelled/', '')).sort().join() === names.join());
+  await shown('bare', 'db', 'web');
+  await page.getByLabel('Label, as team=db').click();
+  await page.keyboard.type('tier=front');
+  await page.waitForURL(/label=tier(=|%3D)front/);
+  await shown('web');
+  await page.getByLabel('Label, as team=db').fill('tier=back');
+  await page.waitForURL(/label=tier(=|%3D)back/);
+  await shown('db');
+  await button('Clear').click();
+  await page.waitForURL(/#\/jobs$/);
 });
 
 test('a space after a word stays while one thinks about the next', async () => {
@@ -130,11 +171,13 @@ test('keys that write Chinese choose nothing in the palette', async () => {
   await page.keyboard.press('/');
   const search = page.getByRole('combobox', { name: 'Search' });
   const chosen = () => page.locator('[role=option][aria-selected=true]').textContent();
-  const press = (key, isComposing) => search.evaluate((input, init) => input.dispatchEvent(new KeyboardEvent('keydown', { bubbles: true, cancelable: true, ...init })), { key, isComposing });
+  const press = (key, isComposing, keyCode = 0) => search.evaluate((input, init) => input.dispatchEvent(new KeyboardEvent('keydown', { bubbles: true, cancelable: true, ...init })), { key, isComposing, keyCode });
   await page.mouse.move(0, 0);
   const first = await chosen();
   await press('ArrowDown', true);
   await press('Enter', true);
+  // The one that takes a word, as Safari tells it.
+  await press('Enter', false, 229);
   assert.equal(await chosen(), first);
   await press('ArrowDown', false);
   assert.notEqual(await chosen(), first);
@@ -284,6 +327,20 @@ test('jobs are filtered by state and by node, as the address says', async () => 
     await page.waitForURL(new RegExp(`state=${state}`));
     await shown(...names);
   }
+  // What comes to be so while one looks, and what ceases to be.
+  await page.getByLabel('State').selectOption('running');
+  await shown('going');
+  const other = await job('sieve', 'coming', 'sleep infinity').then(() => belfry.api('POST', '/jobs/sieve/coming/run', {}));
+  await shown('going', 'coming');
+  await page.getByLabel('State').selectOption('failing');
+  await shown('bad');
+  await belfry.api('POST', `/runs/${other.id}/kill`);
+  await ended(belfry, other.id);
+  await belfry.api('DELETE', '/jobs/sieve/coming');
+  await belfry.api('PATCH', '/jobs/sieve/idle', { action: { shell: { command: 'exit 1' } } });
+  await ended(belfry, (await belfry.api('POST', '/jobs/sieve/idle/run', {})).id);
+  await shown('bad', 'idle');
+  await belfry.api('DELETE', '/jobs/sieve/idle');
   await page.getByLabel('State').selectOption('');
   await page.getByLabel('Node').fill('alpha');
   await page.waitForURL(/node=alpha/);
@@ -331,6 +388,16 @@ test('why a job did not run is asked where there is no run', async () => {
   assert.deepEqual(await section.locator('li').allTextContents(), await told());
   assert.deepEqual(await violations(page), []);
   await shot(page, 'job-why');
+  // While another instant is asked the answer for this one is not shown, and what comes is told to who hears.
+  const [was] = await section.locator('li').elementHandles();
+  const live = await section.locator('ul').evaluate((list) => list.closest('[aria-live=polite]') !== null);
+  await section.locator('input').fill('2026-01-03T12:00:00');
+  await page.waitForURL(/why=2026-01-03T04/);
+  await section.locator('li').first().waitFor();
+  assert.deepEqual([live, await was.evaluate((item) => item.isConnected)], [true, false]);
+  await section.locator('input').fill('2026-01-02T12:00:00');
+  await page.waitForURL(/why=2026-01-02T04/);
+  await section.locator('li').first().waitFor();
   // It is in the address.
   await page.reload();
   await section.locator('li').first().waitFor();

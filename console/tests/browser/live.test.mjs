@@ -47,6 +47,30 @@ test('100,000 lines keep the page small', async (t) => {
   await page.context().close();
 });
 
+test('100,000 lines keep the page small while they come', async (t) => {
+  const [go, on] = ['flood-go', 'flood-on'].map((name) => join(belfry.folder, name));
+  const wait = (file) => `until [ -e '${file}' ]; do sleep 0.05; done`;
+  await belfry.api('POST', '/jobs', { name: 'floods', output: { keep: '16MiB' }, action: { shell: { command: `${wait(go)}; seq 50000; ${wait(on)}; seq 50001 100000; sleep infinity` } } });
+  const { id } = await belfry.api('POST', '/jobs/default/floods/run', {});
+  const page = await openWindow(browser);
+  await signIn(page, belfry, 'admin', belfry.password, `#/runs/${id}`);
+  // At each change of the page: also in the middle of it, it must not hold more.
+  await page.evaluate(() => {
+    globalThis.most = 0;
+    new MutationObserver(() => (globalThis.most = Math.max(globalThis.most, document.querySelectorAll('*').length))).observe(document, { subtree: true, childList: true });
+  });
+  writeFileSync(go, '');
+  await page.getByText('50000 lines').first().waitFor();
+  writeFileSync(on, '');
+  await page.getByText('100000 lines').first().waitFor();
+  await page.getByRole('log').getByText('100000', { exact: true }).first().waitFor();
+  const most = await page.evaluate(() => globalThis.most);
+  t.diagnostic(`at most ${most} elements while 100,000 lines came`);
+  assert.ok(most > 0 && most < 2_000, `${most}`);
+  await belfry.api('POST', `/runs/${id}/kill`);
+  await page.context().close();
+});
+
 test('a server that goes away is said so, nothing is shown as if it still ran, and what is shown is true again when it is back', async () => {
   await belfry.api('POST', '/jobs', { name: 'steady', action: { shell: { command: 'sleep infinity' } } });
   await belfry.api('POST', '/jobs', { name: 'web', action: { service: { command: 'sleep infinity' } } });
@@ -59,13 +83,15 @@ test('a server that goes away is said so, nothing is shown as if it still ran, a
   const told = {
     services: [[page.locator('tr[data-row]', { hasText: 'web' }), running, runningAsOf]],
     run: [[page.locator('main header'), running, runningAsOf]],
+    runs: [[page.locator('tr[data-row]', { hasText: 'steady' }).first(), running, runningAsOf]],
+    job: [[page.locator('main'), running, runningAsOf]],
     overview: [[section, null, asOf], [tile, /^2 Running$/, /^2 Running\sas of \d\d:\d\d:\d\d$/]],
   };
   for (const [name, places] of Object.entries(told)) {
     await until('the service runs', async () => (await belfry.api('GET', '/services')).items[0]?.state === 'running');
     const { id } = await belfry.api('POST', '/jobs/default/steady/run', {});
     await until('the run goes on', async () => (await belfry.api('GET', `/runs/${id}`)).state === 'running');
-    await visit(page, belfry, { services: '#/services', run: `#/runs/${id}`, overview: '#/' }[name]);
+    await visit(page, belfry, { services: '#/services', run: `#/runs/${id}`, runs: '#/runs?job=steady', job: '#/jobs/default/steady', overview: '#/' }[name]);
     if (name === 'overview') await section.getByRole('link', { name: 'default/steady' }).waitFor();
     for (const [where, known] of places) if (known) await where.getByText(known).waitFor();
     assert.equal(await page.getByText(/as of/).count(), 0, `${name}: all is live`);

@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
+import { until } from './belfry.mjs';
 import { openWindow, signIn, startBoth, violations, visit } from './browser.mjs';
+import { serveUnder } from './serve.mjs';
 
 let belfry;
 let browser;
@@ -37,6 +39,37 @@ test('light or dark and the language are chosen, and stay so', async () => {
   assert.deepEqual([await ground(), await page.evaluate(() => document.documentElement.lang)], [light, 'en']);
   assert.deepEqual(page.errors, []);
   await page.context().close();
+});
+
+test('under a path of a proxy everything works as it does without one', async () => {
+  const proxy = await serveUnder('/ops/belfry', belfry.url);
+  try {
+    await belfry.api('POST', '/jobs', { name: 'proxied', action: { shell: { command: 'echo going; sleep infinity' } } });
+    const page = await openWindow(browser);
+    const astray = [];
+    page.on('response', (answer) => answer.status() === 404 && astray.push(answer.url()));
+    await signIn(page, { ...belfry, url: proxy.url }, 'admin', belfry.password, '#/jobs/default/proxied');
+    await page.locator('header.bar').getByText(/^Live/).waitFor({ state: 'attached' });
+    // What is read, what is done, what is told, what is streamed, what is downloaded, and what is a file of its own.
+    await page.getByRole('button', { name: 'Pause', exact: true }).click();
+    await page.getByRole('button', { name: 'Resume', exact: true }).waitFor();
+    const { id } = await belfry.api('POST', '/jobs/default/proxied/run', {});
+    await page.locator(`a[href$="#/runs/${id}"]`).first().click();
+    await page.getByRole('log').getByText('going').waitFor();
+    const coming = page.waitForEvent('download');
+    await page.getByRole('link', { name: 'Download' }).click();
+    assert.ok((await coming).url().startsWith(`${proxy.url}/api/v1/`));
+    await visit(page, belfry, '#/jobs/default/proxied/edit');
+    await until('the document is in the form', async () => (await page.locator('main :is(input, textarea)').evaluateAll((fields) => fields.map((field) => field.value))).includes('echo going; sleep infinity'));
+    assert.ok(page.url().startsWith(`${proxy.url}/#/`), page.url());
+    await page.reload();
+    await page.locator('header.bar nav').waitFor();
+    assert.deepEqual([astray, page.errors], [[], []]);
+    await belfry.api('POST', `/runs/${id}/kill`);
+    await page.context().close();
+  } finally {
+    await proxy.stop();
+  }
 });
 
 test('a password is changed, and only the new one is taken', async () => {

@@ -6,6 +6,7 @@ import { after, before, test } from 'node:test';
 import { until } from './belfry.mjs';
 import { openWindow, settled, shot, signIn, startBoth, violations, visit } from './browser.mjs';
 import { makeData, makeEnds, TEAM, VIEWER, WRITTEN } from './data.mjs';
+import { CSP } from './serve.mjs';
 import { englishOn, isEnglish } from './texts.mjs';
 
 let belfry;
@@ -204,6 +205,12 @@ test('in Chinese every end of a run, what it waits for and why it went where it 
     await visit(page, belfry, place);
     await arrived(page, name, 'zh', expected);
     await allChinese(page, place);
+  }
+  // Also where there is no run to ask.
+  for (const name of ['rich', 'each', 'home', 'failed']) {
+    await visit(page, belfry, `#/jobs/default/ends-${name}?why=2026-01-02T04:00:00.000Z`);
+    await page.locator('section', { has: page.getByRole('heading', { name: '某一时刻为何如此' }) }).locator('li').first().waitFor();
+    await allChinese(page, `why of ${name}`);
   }
   assert.match(await page.evaluate(() => document.documentElement.lang), /^zh/);
   assert.deepEqual(page.errors, []);
@@ -422,6 +429,10 @@ test('the server refuses each of these to a viewer too', async () => {
     const { status } = await belfry.api(method, path, body, { token, status: true });
     assert.equal(status, 403, `${method} ${path}`);
   }
+  // Tokens of others are none of theirs.
+  const [others] = (await belfry.api('GET', '/tokens')).items;
+  assert.equal((await belfry.api('DELETE', `/tokens/${others.id}`, undefined, { token, status: true })).status, 404);
+  assert.ok((await belfry.api('GET', '/tokens')).items.some(({ id }) => id === others.id));
 });
 
 test('signing in and out; a wrong password is said; one comes back to where one was', async () => {
@@ -444,11 +455,14 @@ test('signing in and out; a wrong password is said; one comes back to where one 
   await page.context().close();
 });
 
-test('the console is served with a policy that allows no foreign and no inline script', async () => {
-  const answer = await fetch(`${belfry.url}/`);
+test('the console is served with a policy that allows no foreign and no inline script', async (t) => {
+  // What the server itself sends; without a console in it only what these tests send in its place.
+  if (!belfry.holds) t.diagnostic('the binary holds no console');
+  const answer = await fetch(`${belfry.holds ? belfry.base : belfry.url}/`);
   const policy = answer.headers.get('content-security-policy');
   assert.match(policy, /default-src 'none'/);
   assert.match(policy, /script-src 'self'(;|$)/);
   assert.doesNotMatch(policy, /unsafe/);
+  assert.equal(policy, CSP);
   assert.doesNotMatch(await answer.text(), /<script(?![^>]*src=)|style="/);
 });

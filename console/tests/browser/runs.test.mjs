@@ -116,6 +116,21 @@ test('what is no longer as the filter says leaves the list', async () => {
   await belfry.api('POST', `/runs/${last}/kill`);
 });
 
+test('a job that was renamed has the runs from before, and reads on only as far as one looks', async () => {
+  await job('before', 'true');
+  const old = await start('before');
+  await ended(belfry, old);
+  await belfry.api('PATCH', '/jobs/default/before', { name: 'after' });
+  const asked = [];
+  page.on('request', (request) => asked.push(...(new URL(request.url()).pathname.endsWith('/runs') ? [request.url()] : [])));
+  await visit(page, belfry, '#/runs?job=default/after');
+  await page.locator(`tr[data-row] a[href*="${old}"]`).first().waitFor();
+  const fresh = await start('after');
+  await page.locator(`tr[data-row] a[href*="${fresh}"]`).first().waitFor();
+  assert.equal(await rows().count(), 2);
+  assert.equal(asked.length, 1, `${asked}`);
+});
+
 test('a run of a wrapped command leads to no job, and asks why of none', async () => {
   const folder = (name) => join(belfry.folder, name);
   const wrapper = belfry.run('wrap', 'DCRON_NAME=nightly.%F_%H%M', `DCRON_COORD=sqlite:${folder('server/coordinator.db')}`, `DCRON_LIBDIR=${folder('lib')}`, `DCRON_LOGDIR=${folder('log')}`, 'DCRON_ID=db1', '--', 'true');
@@ -262,6 +277,29 @@ test('the time line tells every step, and how long after the one before it came'
     else if (ms < 10_000) assert.equal(delays[index], `+${(Math.floor(ms / 100) / 10).toFixed(1)}s`);
     else assert.match(delays[index], /^\+(\d+m )?\d+s$/);
   }
+});
+
+test('what a run was limited to, what it used, its fence, and why it went where it went are as the server knows them', async () => {
+  await job('limited', 'i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); done; echo done', { limits: { open_files: 64, cpu_time: '1m' } });
+  const id = await start('limited');
+  await ended(belfry, id);
+  const run = await until('what it used is recorded', async () => {
+    const known = await belfry.api('GET', `/runs/${id}`);
+    return known.cpu_ms > 0 && known.max_rss_bytes > 0 && known.limits_held.length > 0 && known;
+  });
+  await visit(page, belfry, `#/runs/${id}`);
+  const about = page.locator('section', { has: page.locator('dl', { hasText: 'Fence' }) });
+  const fact = async (term) => about.locator('dt', { hasText: new RegExp(`^${term}$`) }).evaluate((one) => one.nextElementSibling.textContent);
+  await about.waitFor();
+  assert.ok(run.fence > 0);
+  assert.deepEqual([await fact('Fence'), await fact('Limits held')], [String(run.fence), run.limits_held.join(', ')]);
+  assert.match(await fact('CPU time'), run.cpu_ms < 1_000 ? new RegExp(`^${run.cpu_ms}\\s?ms$`) : /^\d/);
+  assert.match(await fact('Most memory'), /^\d+(\.\d+)? [KM]iB$/);
+  const why = page.locator('section', { has: page.getByRole('heading', { name: 'Why there and then' }) }).locator('li');
+  await why.first().waitFor();
+  const { sentences } = await belfry.api('GET', `/explain?run=${id}`);
+  assert.ok(sentences.length > 1);
+  assert.deepEqual(await why.allTextContents(), sentences);
 });
 
 test('each attempt leads to its own output', async () => {

@@ -1,6 +1,8 @@
 // The numbers and pictures of the front page.
 import { describe, expect, it } from 'vitest';
 
+import { en } from '../../src/i18n/en';
+import { zh } from '../../src/i18n/zh';
 import type { Lane, Overview } from '../../src/api/views';
 import { heatPaths, levelOf } from '../../src/overview/heat';
 import { barOf, firePath, lanePaths, runAt } from '../../src/overview/lanes';
@@ -52,6 +54,12 @@ describe('the heat map', () => {
   it('keeps small numbers apart, and ends at the highest level', () => {
     expect([0, 1, 2, 3, 4].map((value) => levelOf(value, 3))).toEqual([0, 1, 2, 3, 4]);
     expect([levelOf(1, 500), levelOf(20, 500), levelOf(500, 500)]).toEqual([1, 2, 4]);
+  });
+  it('tells of each number of jobs that it does not count', () => {
+    expect([en, zh].map(({ overview }) => [1, 2].map(overview.forecastLeftOut))).toEqual([
+      ['1 job that fires very often is not counted.', '2 jobs that fire very often are not counted.'],
+      ['有 1 个任务触发过于频繁，未计入。', '有 2 个任务触发过于频繁，未计入。'],
+    ]);
   });
   it('is one path for each level', () => {
     const paths = heatPaths([0, 1, 1, 500]);

@@ -1,5 +1,5 @@
 // Reading a list page by page.
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 
 import { Failure } from '../../src/api/failure';
 import { Pager, type Page } from '../../src/api/pager.svelte';
@@ -133,5 +133,28 @@ describe('a pager', () => {
     answer({ items: ['a'], next: null });
     await reading;
     expect(list.items).toEqual(['A']);
+  });
+  it('does not undo it either when the reading takes long, and forgets it some time after', async () => {
+    vi.useFakeTimers();
+    const answers: ((page: Page<string>) => void)[] = [];
+    const list = new Pager<string>(() => new Promise((later) => answers.push(later)));
+    const reading = list.restart(undefined, 9);
+    const step = async (item: string, next: string | null) => {
+      await vi.advanceTimersByTimeAsync(20_000);
+      answers.shift()?.({ items: [item], next });
+      await vi.advanceTimersByTimeAsync(0);
+    };
+    list.change((item) => (item === 'a' ? 'A' : item));
+    await step('a', 'b');
+    list.change((item) => (item === 'b' ? 'B' : item));
+    await step('b', null);
+    await reading;
+    expect(list.items).toEqual(['A', 'B']);
+    await vi.advanceTimersByTimeAsync(6_000);
+    const again = list.restart();
+    await step('a', null);
+    await again;
+    expect(list.items).toEqual(['a']);
+    vi.useRealTimers();
   });
 });

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 
 import type { Run } from '../../src/api/runs';
-import { matches, withRuns } from '../../src/runs/live';
+import { matches, remains, withRuns } from '../../src/runs/live';
 import { rangeOf } from '../../src/runs/range';
 import { steps } from '../../src/runs/steps';
 import { barAt, stripPaths } from '../../src/runs/strip';
@@ -23,6 +23,11 @@ describe('a list of runs', () => {
     expect(matches(run('1'), { job: 'shop/nightly', state: 'running,claimed', node: 'n1' })).toBe(true);
     expect(matches(run('1'), { state: 'failed' })).toBe(false);
     expect(matches(run('1'), { to: '2026-11-18T04:00:00Z' })).toBe(false);
+  });
+  it('keeps what the server gave for a name that the run did not have, until its state or node is another one', () => {
+    const moved = run('1', { node: 'N1', node_name: 'was-n1', job_name: 'was-nightly' });
+    expect([remains(moved, undefined, undefined), remains(moved, ',running', 'N1')]).toEqual([true, true]);
+    expect([remains(moved, 'failed', undefined), remains(moved, 'running', 'N2')]).toEqual([false, false]);
   });
   it('takes a name alone for one of the namespace default, and empty words for nothing, as the server does', () => {
     expect(matches(run('1'), { job: 'nightly' })).toBe(false);

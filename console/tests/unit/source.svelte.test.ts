@@ -94,6 +94,18 @@ it('what is kept of the end is not shown twice to whoever saw it, and shown behi
   source.stop();
 });
 
+it('of what reaches into what was shown only the rest is, and a gap is as large as what is missing', async () => {
+  const source = await followed();
+  const base64 = (text: string, from: number) => ({ text: null, base64: Buffer.from(text).subarray(from).toString('base64') });
+  // The last of them begin inside a character, and inside what was shown of it.
+  const half = { ...chunk(6, ''), text: null, base64: Buffer.from('é').subarray(0, 1).toString('base64') };
+  for (const [index, said] of [chunk(0, 'abcd'), chunk(2, 'cdef'), half, { ...chunk(6, ''), ...base64('éü\n', 0) }, chunk(8, 'ü\n'), chunk(11, '', 0), chunk(5, '', 26), chunk(31, 'end\n')].entries())
+    streams[0]?.send('output', said, `1:${index}`);
+  await vi.advanceTimersByTimeAsync(0);
+  expect(source.lines.all.map((line) => line.gap || line.text)).toEqual(['abcdeféü', 20, 'end']);
+  source.stop();
+});
+
 it('of a page that was opened unseen nothing is followed until it is seen', async () => {
   window.hidden = true;
   const source = await followed();
