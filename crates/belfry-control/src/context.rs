@@ -122,8 +122,11 @@ const OPEN_RUN_BYTES: u64 = 1024;
 pub const STATE_BYTES_PER_SHARD_MAX: usize = 32 << 20;
 
 impl Context {
+    /// While the wall clock is doubted, the time goes on as it did before the step: what is planned then is written down, and others act by it.
     pub fn now(&self) -> Timestamp {
-        self.clock.now()
+        let (now, wall) = self.look_at_clock();
+        let believed_ms = self.since_boot_ms() + wall.believed_booted_at_ms;
+        Timestamp::from_millisecond(believed_ms).ok().filter(|_| wall.doubted).unwrap_or(now)
     }
 
     /// A hint for the other servers, which look by themselves anyway.
@@ -153,13 +156,18 @@ impl Context {
         off.filter(|off| off.unsigned_abs() > self.config.max_clock_skew.as_millis() as u64)
     }
 
-    /// Whether this reading of the wall clock may be acted upon. A clock that steps is not believed, from the very first reading after it,
-    /// until agents whose clocks were asked for since then agree with it: an hour ahead would pass over an hour of fires for ever.
-    pub fn trusts(&self, now: Timestamp) -> bool {
+    /// Whether fires may be decided by the wall clock. One that steps is not believed, from the very first reading after it, until agents whose
+    /// clocks were asked for since then agree with it: an hour ahead would pass over an hour of fires for ever.
+    pub fn trusts_clock(&self) -> bool {
+        !self.look_at_clock().1.doubted
+    }
+
+    /// The wall clock's own word, and what is thought of it.
+    fn look_at_clock(&self) -> (Timestamp, std::sync::MutexGuard<'_, WallState>) {
         let skew_ms = self.config.max_clock_skew.as_millis() as i64;
-        let since_boot_ms = self.clock.boottime().as_millis() as i64;
+        let now = self.clock.now();
         let mut wall = self.wall.lock();
-        let step_ms = now.as_millisecond() - since_boot_ms - wall.booted_at_ms;
+        let step_ms = now.as_millisecond() - self.since_boot_ms() - wall.booted_at_ms;
         wall.booted_at_ms += step_ms;
         if step_ms.abs() > skew_ms {
             tracing::warn!(
@@ -175,7 +183,14 @@ impl Context {
             tracing::info!("the agents agree with the clock of this server; it fires again");
             wall.doubted = false;
         }
-        !wall.doubted
+        if !wall.doubted {
+            wall.believed_booted_at_ms = wall.booted_at_ms;
+        }
+        (now, wall)
+    }
+
+    fn since_boot_ms(&self) -> i64 {
+        self.clock.boottime().as_millis() as i64
     }
 
     /// Open runs take at most half of what the coordinator has room for, all shards together, and saved state an eighth: one that is full
@@ -208,15 +223,18 @@ pub struct WallClock {
 
 #[derive(Debug)]
 struct WallState {
-    /// By this reading; a step changes it.
+    /// By the last reading; a step changes it.
     booted_at_ms: i64,
+    /// By the last reading that was believed.
+    believed_booted_at_ms: i64,
     doubted: bool,
 }
 
 impl WallClock {
     pub fn new(clock: &dyn Clock) -> Self {
         let booted_at_ms = clock.now().as_millisecond() - clock.boottime().as_millis() as i64;
-        Self { state: Mutex::new(WallState { booted_at_ms, doubted: false }), doubts: watch::Sender::new(0) }
+        let state = WallState { booted_at_ms, believed_booted_at_ms: booted_at_ms, doubted: false };
+        Self { state: Mutex::new(state), doubts: watch::Sender::new(0) }
     }
 
     pub fn doubts(&self) -> watch::Receiver<u64> {

@@ -348,7 +348,7 @@ struct Conversation<'a> {
     context: &'a Arc<Context>,
     report: &'a NodeReport,
     orders: mpsc::Sender<ToAgent>,
-    clock_asked: Option<(u64, Duration, Timestamp)>,
+    clock_asked: Option<(u64, Duration)>,
 }
 
 impl Conversation<'_> {
@@ -625,22 +625,20 @@ impl Conversation<'_> {
     }
 
     fn ask_clock(&mut self) {
-        let token = self.clock_asked.map_or(1, |(token, ..)| token + 1);
-        self.clock_asked = Some((token, self.context.clock.boottime(), self.context.now()));
+        let token = self.clock_asked.map_or(1, |(token, _)| token + 1);
+        self.clock_asked = Some((token, self.context.clock.boottime()));
         let _ = self.orders.try_send(session::ClockQuestion { token }.into());
     }
 
     /// The agent answered somewhere between question and now; half of the way is the best guess. True if that may let waiting runs go.
     fn clock_answered(&mut self, answer: &session::ClockAnswer) -> bool {
-        let Some((token, asked, asked_at)) = self.clock_asked.filter(|(token, ..)| *token == answer.token) else {
-            return false;
-        };
+        let Some((_, asked)) = self.clock_asked.filter(|(token, _)| *token == answer.token) else { return false };
         let way = self.context.clock.boottime().saturating_sub(asked);
         if way > Duration::from_secs(2) {
             return false; // too slow to say anything
         }
-        let offset = answer.now_ms - asked_at.as_millisecond() - (way.as_millis() / 2) as i64;
-        self.clock_asked = Some((token, asked, asked_at));
+        // To the wall clock as it is now, which may have stepped since the question, and whether it is believed or not.
+        let offset = answer.now_ms + (way.as_millis() / 2) as i64 - self.context.clock.now().as_millisecond();
         let skew_max_ms = self.context.config.max_clock_skew.as_millis() as i64;
         self.context.nodes.clock_measured(self.report.node, offset, skew_max_ms)
     }

@@ -37,6 +37,10 @@ pub(super) fn wake_for(fire: Timestamp) -> Timestamp {
     fire.saturating_sub(CLAIM_WHEN_WITHIN).unwrap_or(Timestamp::MIN)
 }
 
+pub(super) fn by_and_by(now: Timestamp) -> Timestamp {
+    now.saturating_add(PATIENCE).unwrap_or(Timestamp::MAX)
+}
+
 /// A commit that was answered, and the seat back.
 pub(crate) struct Committed {
     seat: Held<Cursor>,
@@ -203,7 +207,7 @@ impl Shard {
     pub(super) fn commit_by_and_by(&mut self, run: RunId) {
         self.to_commit.push_back(run);
         if self.commit_soon.is_none() {
-            self.commit_soon = self.context.now().checked_add(PATIENCE).ok();
+            self.commit_soon = Some(by_and_by(self.context.now()));
         }
     }
 
@@ -347,7 +351,7 @@ impl Shard {
         // Jitter is no lateness.
         let jitter = open.start_at.duration_since(open.run.planned).max(SignedDuration::ZERO);
         let late = now.saturating_sub(jitter).unwrap_or(now);
-        if on_time(late.as_millisecond()) || !on_time(open.record.claimed_at) || !self.context.trusts(now) {
+        if on_time(late.as_millisecond()) || !on_time(open.record.claimed_at) || !self.context.trusts_clock() {
             return None;
         }
         let slot = self.jobs.get(open.run.job).filter(|slot| slot.service.is_none())?;

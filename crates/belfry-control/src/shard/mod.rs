@@ -386,7 +386,8 @@ impl Shard {
     /// What time has brought about.
     fn look(&mut self) {
         let now = self.context.now();
-        let trusted = self.context.trusts(now);
+        self.follow_clock_back(now);
+        let trusted = self.context.trusts_clock();
         if self.loaded && !self.releasing && !self.context.is_stopping() && trusted {
             self.claim_due(now);
         }
@@ -405,10 +406,20 @@ impl Shard {
         }
     }
 
+    /// Of a clock that was an hour ahead and was set right: what is to be done soon must not wait for that hour.
+    fn follow_clock_back(&mut self, now: Timestamp) {
+        self.look_again_at = self.look_again_at.min(next_look(now));
+        self.commit_soon = self.commit_soon.map(|at| at.min(claim::by_and_by(now)));
+        // Else one is on its way.
+        if self.look_into_store_at != Timestamp::MAX {
+            self.look_into_store_at = self.look_into_store_at.min(report::next_look_into_store(now));
+        }
+    }
+
     fn sleep_for(&mut self) -> Duration {
         let now = self.context.now();
         let mut until = self.look_again_at;
-        if !self.context.trusts(now) {
+        if !self.context.trusts_clock() {
             return SLEEP_IN_DOUBT;
         }
         if self.loaded && !self.releasing && !self.context.is_stopping() && self.may_claim_more() {

@@ -247,7 +247,7 @@ async fn a_server_whose_clock_is_off_gives_its_shards_to_the_others() {
 
 /// Right until it is stepped.
 #[derive(Clone, Default)]
-struct Stepped(Arc<AtomicI64>);
+pub struct Stepped(pub Arc<AtomicI64>);
 
 impl Clock for Stepped {
     fn now(&self) -> Timestamp {
@@ -260,7 +260,7 @@ impl Clock for Stepped {
 }
 
 /// Tells the right time whenever it is asked, until something is true; when the runs that were ordered meanwhile were planned.
-async fn ordered_until(session: &mut Session, fact: impl Fn(&[i64]) -> bool) -> Vec<i64> {
+pub async fn ordered_until(session: &mut Session, fact: impl Fn(&[i64]) -> bool) -> Vec<i64> {
     let mut planned = Vec::new();
     let waited = async {
         while !fact(&planned) {

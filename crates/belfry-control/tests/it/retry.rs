@@ -1,5 +1,8 @@
 //! Attempts after attempts: which result counts, who plans, where the next one goes.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use belfry_control::ManualRun;
 use belfry_coord::{Clock, SystemClock};
 use belfry_core::job::{Backoff, JobDocument, Overlap, Retry, RetryWhere};
@@ -8,6 +11,7 @@ use belfry_core::units::Span;
 use belfry_core::{JobId, NodeId, RunId};
 use belfry_proto::session::{self, ToAgent, to_agent};
 
+use crate::cluster::{Stepped, ordered_until};
 use crate::support::{Cluster, ENDLESS_TTL, Session, TTL, manual, run_at_owner, shards, until};
 
 impl Session {
@@ -25,6 +29,28 @@ fn retried(on: &[&str], delay: Span, on_node: RetryWhere) -> impl FnOnce(&mut Jo
 
 fn state_is(state: RunState) -> impl Fn(&Run) -> bool {
     move |run| run.state == state
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_while_the_clock_of_its_server_is_an_hour_ahead_is_not_tried_again_an_hour_later() {
+    let clock = Stepped::default();
+    let cluster = Cluster { clock: Arc::new(clock.clone()), ..Cluster::new().await };
+    let server = cluster.server("a").await;
+    let mut one = Session::open(&server, 1).await;
+    let job = cluster.job_with(3, retried(&["failed"], Span::from_secs(1), RetryWhere::Any)).await;
+    let run = server.run_now(manual(job)).await.unwrap().id;
+    let key = one.attempt(1).await.key.unwrap();
+    one.start(&key).await;
+    cluster.stored(run, state_is(RunState::Running)).await;
+    clock.0.store(3600, Ordering::Relaxed);
+    one.end(&key, "failed", 9).await;
+    let waiting = cluster.stored(run, state_is(RunState::Waiting)).await;
+    let soon = SystemClock.now() + jiff::SignedDuration::from_secs(60);
+    assert!(waiting.next_attempt_at.is_some_and(|at| at < soon), "{:?}", waiting.next_attempt_at);
+    clock.0.store(0, Ordering::Relaxed);
+    let second = ordered_until(&mut one, |planned| !planned.is_empty()).await;
+    assert_eq!(second, [waiting.planned.as_millisecond()]);
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
