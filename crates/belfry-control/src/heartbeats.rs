@@ -107,7 +107,9 @@ async fn commit(context: &Context, beats: &[Beat]) {
         if carried.writes.is_empty() {
             return;
         }
-        match context.coordinator.commit(carried.guards, carried.writes).await {
+        // A member that has lost its leader with the commit on its way keeps it for seconds, when others could be committed long since.
+        let asked = context.coordinator.commit(carried.guards, carried.writes);
+        match tokio::time::timeout(patience(context), asked).await.unwrap_or(Err(CoordError::Unknown)) {
             Ok(Commit::Applied(version)) => {
                 context.coordinator_health.ok();
                 for (beat, count) in carried.beats {
@@ -121,14 +123,16 @@ async fn commit(context: &Context, beats: &[Beat]) {
                 for (beat, _) in carried.beats {
                     // Where one has moved on there may be many, as when a server has stopped.
                     let in_question = attempt > 0 || keys::node(beat.node) == key;
-                    if !in_question || look(context, beat).await {
+                    if !in_question || look(context, beat).await != Some(Known::Dead) {
                         beats.push(beat);
                     }
                 }
             }
             Err(cause) if cause.outcome_unknown() => {
                 for (beat, _) in carried.beats {
-                    look(context, beat).await;
+                    if look(context, beat).await.is_none() {
+                        return;
+                    }
                 }
                 return;
             }
@@ -169,19 +173,31 @@ fn compose<'a>(context: &Context, beats: &[&'a Beat]) -> Carried<'a> {
     carried
 }
 
-/// Learns what the key is now: a beat of ours that was applied after all, or one that another server carried. False: somebody's word
-/// that this incarnation is dead, which it was told.
-async fn look(context: &Context, beat: &Beat) -> bool {
-    let entry = match context.coordinator.get(&keys::node(beat.node)).await {
+/// The next beat of a node comes after this.
+fn patience(context: &Context) -> Duration {
+    context.config.ttl / 4
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Alive,
+    /// Somebody said so; it was told.
+    Dead,
+}
+
+/// Learns what the key is now: a beat of ours that was applied after all, or one that another server carried. None: nobody answers.
+async fn look(context: &Context, beat: &Beat) -> Option<Known> {
+    let key = keys::node(beat.node);
+    let entry = match tokio::time::timeout(patience(context), context.coordinator.get(&key)).await.ok()? {
         Ok(entry) => entry,
         Err(cause) => {
             context.coordinator_health.away(context.now(), &cause);
-            return true;
+            return None;
         }
     };
     let known = context.carrier.versions().get(&beat.node).copied();
     if entry.as_ref().zip(known).is_some_and(|(entry, (_, version, _))| entry.version < version) {
-        return true; // a read that is older than what is known says nothing
+        return Some(Known::Alive); // a read that is older than what is known says nothing
     }
     let heartbeat = entry.as_ref().and_then(|entry| Heartbeat::decode(entry).ok());
     let same = heartbeat.as_ref().is_some_and(|heartbeat| {
@@ -191,12 +207,12 @@ async fn look(context: &Context, beat: &Beat) -> bool {
     match (entry, heartbeat) {
         (Some(entry), Some(heartbeat)) if same => {
             context.carrier.versions().insert(beat.node, (beat.incarnation, entry.version, heartbeat.beat));
-            true
+            Some(Known::Alive)
         }
         _ => {
             context.carrier.versions().remove(&beat.node);
             answer(beat, false);
-            false
+            Some(Known::Dead)
         }
     }
 }

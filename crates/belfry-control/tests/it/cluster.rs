@@ -1,11 +1,13 @@
 //! Several servers on one coordinator and one store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use belfry_control::{Control, Disagreement, StartError};
-use belfry_coord::{Clock, Heartbeat, Life, SystemClock, keys};
+use belfry_coord::{
+    Clock, Commit, CoordError, Coordinator, Entry, Guard, Heartbeat, Hints, Life, Memory, SystemClock, Write, keys,
+};
 use belfry_core::cursor::Cursor;
 use belfry_core::id::Slot;
 use belfry_core::job::{Action, JobDocument, RunOn, Shell};
@@ -52,6 +54,51 @@ async fn an_incarnation_that_was_marked_lost_never_comes_back() {
     late.hello(5).await;
     assert!(!late.beat(4).await, "an older incarnation was accepted");
     assert!(again.beat(5).await, "and the living one was disturbed");
+    server.stop().await;
+}
+
+/// Keeps one commit of heartbeats of nodes for ever, as a member of etcd does for seconds that has lost its leader.
+struct KeepsOne {
+    inner: Memory,
+    shall: AtomicBool,
+}
+
+#[async_trait::async_trait]
+impl Coordinator for KeepsOne {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, CoordError> {
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<Entry>, CoordError> {
+        self.inner.list(prefix).await
+    }
+
+    async fn commit(&self, guards: Vec<Guard>, writes: Vec<Write>) -> Result<Commit, CoordError> {
+        let node = keys::node(NodeId::from_u128(1));
+        let is_beat = writes.iter().any(|write| matches!(write, Write::Put(key, _) if *key == node));
+        if is_beat && self.shall.swap(false, Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        self.inner.commit(guards, writes).await
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<Hints, CoordError> {
+        self.inner.watch(prefix).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_is_never_answered_does_not_keep_the_next_heartbeats_of_nodes_waiting() {
+    let coordinator = Arc::new(KeepsOne { inner: Memory::default(), shall: AtomicBool::new(false) });
+    let cluster = Cluster { coordinator: coordinator.clone(), ..Cluster::new().await };
+    let server = cluster.server("a").await;
+    let mut session = Session::connect(&server, 1);
+    session.hello(5).await;
+    assert!(session.beat(1).await);
+    coordinator.shall.store(true, Ordering::Relaxed);
+    session.say(session::Heartbeat { sequence: 2 }).await;
+    until(|| !coordinator.shall.load(Ordering::Relaxed)).await;
+    assert!(session.beat(3).await);
     server.stop().await;
 }
 
