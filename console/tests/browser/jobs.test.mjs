@@ -136,6 +136,27 @@ test('typing in a filter keeps the focus and is in the address', async () => {
   await page.getByLabel('Choose typing/keeper').waitFor();
 });
 
+test('a list whose rows differ in height is scrolled to its end', async () => {
+  for (let i = 0; i < 320; i++) await job('tall', `${i < 120 ? 'low' : 'of-two-lines'}-${i}`);
+  await visit(page, belfry, '#/jobs?namespace=tall');
+  await page.getByLabel('Choose tall/low-0').waitFor();
+  // As a text does that needs two lines.
+  await page.evaluate(() => {
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync('tr[data-row]:has(a[href*=of-two-lines]) { height: 61px }');
+    document.adoptedStyleSheets.push(sheet);
+  });
+  await page.mouse.move(300, 500);
+  const last = page.locator('tr[data-row][aria-rowindex="321"]');
+  await until('the last one is drawn', async () => {
+    await page.mouse.wheel(0, 250);
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(done)));
+    return (await last.count()) === 1;
+  });
+  assert.deepEqual(page.errors, []);
+  await page.reload();
+});
+
 test('jobs are found by a label that is typed', async () => {
   for (const [name, labels] of [['web', { tier: 'front', eu: '1' }], ['db', { tier: 'back' }], ['bare', {}]]) await job('labelled', name, 'true', { labels });
   await visit(page, belfry, '#/jobs?namespace=labelled');
