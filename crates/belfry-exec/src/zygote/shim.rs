@@ -315,7 +315,11 @@ mod tests {
                 words.iter().for_each(|word| says(&word.encode()));
                 assert_eq!(Told::read_from(&read), Told { first: Some(first), last: Some(word) });
                 words.iter().for_each(|word| says(&word.encode()));
-                assert_eq!(Told::read_from(&read), Told { first: None, last: Some(word) }, "its first process never spoke");
+                assert_eq!(
+                    Told::read_from(&read),
+                    Told { first: None, last: Some(word) },
+                    "its first process never spoke"
+                );
             }
             drop(write);
             assert_eq!(Told::read_from(&read), Told::default());
