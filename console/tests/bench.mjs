@@ -207,7 +207,8 @@ async function scrolling(browser, belfry, into) {
     await page.mouse.wheel(0, 1_800);
     into('scrolling through all jobs', await page.evaluate(() => bench.took));
     if (step % 10 === 9) {
-      const box = page.locator('tr[data-row] input[type=checkbox]').nth(20);
+      // This very one: the rows that are drawn may change before the click.
+      const box = await page.locator('tr[data-row] input[type=checkbox]').nth(20).elementHandle();
       await box.evaluate((input) => {
         const chosen = input.checked;
         bench.after('mousedown', () => input.isConnected && input.checked !== chosen && input.closest('tr').classList.contains('chosen') !== chosen);
