@@ -28,13 +28,16 @@ async function shown() {
   return { typed, clear: () => made?.clear(), text: (key: string) => made?.text(key), some: () => made?.some };
 }
 
-it('is there when the typing pauses, without the space around it', async () => {
+it('is there at once after a pause, and while one types fast when that pauses, without the space around it', async () => {
   const { typed } = await shown();
+  typed('q', 'b');
+  await vi.advanceTimersByTimeAsync(0);
+  expect(location.hash).toBe('#/jobs?state=failing&q=b');
   typed('q', 'back');
   await vi.advanceTimersByTimeAsync(150);
   typed('q', ' backup ');
   await vi.advanceTimersByTimeAsync(150);
-  expect(location.hash).toBe('#/jobs?state=failing');
+  expect(location.hash).toBe('#/jobs?state=failing&q=b');
   await vi.advanceTimersByTimeAsync(100);
   expect(location.hash).toBe('#/jobs?state=failing&q=backup');
 });
