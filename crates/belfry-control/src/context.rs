@@ -165,8 +165,9 @@ impl Context {
     /// The wall clock's own word, and what is thought of it.
     fn look_at_clock(&self) -> (Timestamp, std::sync::MutexGuard<'_, WallState>) {
         let skew_ms = self.config.max_clock_skew.as_millis() as i64;
-        let now = self.clock.now();
         let mut wall = self.wall.lock();
+        // One right after the other: what is paused in between takes the pause for a step.
+        let now = self.clock.now();
         let step_ms = now.as_millisecond() - self.since_boot_ms() - wall.booted_at_ms;
         wall.booted_at_ms += step_ms;
         if step_ms.abs() > skew_ms {
