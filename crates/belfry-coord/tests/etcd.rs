@@ -232,6 +232,25 @@ async fn a_paused_member_is_noticed_and_left() {
     etcd.resume(0);
 }
 
+/// Heartbeats have less patience than a request; their next one must not go to the same silent member.
+#[tokio::test]
+async fn a_paused_member_is_left_by_whoever_gives_up_waiting_for_it() {
+    let etcd = Etcd::start(3);
+    let leader = etcd.leader().expect("a leader");
+    // Asked first, and missed by nobody: the others need no election.
+    let paused = (leader + 1) % 3;
+    let mut endpoints = etcd.endpoints();
+    endpoints.rotate_left(paused);
+    let coordinator = connect(&etcd.url_of(&endpoints)).await;
+    apply(&coordinator, vec![], vec![put("jobs/a", "1")]).await;
+    etcd.suspend(paused);
+    let given_up = coordinator.commit(vec![], vec![put("jobs/a", "2")]);
+    let given_up = tokio::time::timeout(Duration::from_millis(500), given_up).await;
+    assert!(given_up.is_err(), "{given_up:?}");
+    apply(&coordinator, vec![], vec![put("jobs/a", "3")]).await;
+    etcd.resume(paused);
+}
+
 #[tokio::test]
 async fn a_watch_gives_hints_after_the_server_was_restarted() {
     let mut etcd = Etcd::start(1);

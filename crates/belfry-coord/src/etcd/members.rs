@@ -40,6 +40,24 @@ enum Next {
     AfterAnyDoubt,
 }
 
+/// A request to one member. The next one goes to another when it was not answered, also because whoever waited has given up: those whose
+/// patience is shorter than the limit of a request would else ask a silent member again and again.
+struct Question<'a> {
+    preferred: &'a AtomicUsize,
+    place: usize,
+    after: usize,
+    answered: bool,
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            // Somebody else may have moved on already: then that choice stays.
+            let _moved = self.preferred.compare_exchange(self.place, self.after, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Members {
     pub(super) fn new(addresses: Vec<String>, options: ConnectOptions) -> Self {
         let options = options
@@ -105,15 +123,17 @@ impl Members {
         let mut silent = vec![];
         for place in (first..first + count).map(|place| place % count) {
             let member = &self.members[place];
+            let mut question =
+                Question { preferred: &self.preferred, place, after: (place + 1) % count, answered: false };
             let (heard, why) = match self.try_one(member, &request).await {
-                Ok(answer) => return Ok(answer),
                 Err(Failure::NotHeard(why)) => (false, why),
                 Err(Failure::Open(why)) => (true, why),
-                Err(other) => return Err(other),
+                answer => {
+                    question.answered = true;
+                    return answer;
+                }
             };
-            // Somebody else may have moved on already: then that choice stays.
-            let after = (place + 1) % count;
-            let _moved = self.preferred.compare_exchange(place, after, Ordering::Relaxed, Ordering::Relaxed);
+            drop(question);
             let why = format!("{}: {why}", member.address);
             if heard && next == Next::WhenNotHeard {
                 return Err(Failure::Open(why));

@@ -119,6 +119,14 @@ impl Etcd {
         running.any(|member| health(&member.health.address()).is_ok_and(|answer| is_healthy(&answer)))
     }
 
+    /// The member that the others have elected.
+    pub fn leader(&self) -> Option<usize> {
+        self.members.iter().position(|member| {
+            let told = ask(&member.health.address(), "/metrics");
+            told.is_ok_and(|metrics| metrics.lines().any(|line| line == "etcd_server_is_leader 1"))
+        })
+    }
+
     /// SIGSTOP.
     pub fn suspend(&self, member: usize) {
         self.members[member].process.suspend();
@@ -220,15 +228,16 @@ fn is_healthy(answer: &str) -> bool {
 }
 
 fn health(address: &str) -> Result<String, String> {
-    let ask = || {
-        let mut stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(ASK_TIMEOUT))?;
-        stream.write_all(format!("GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    ask().map_err(|cause: std::io::Error| format!("ask for its health: {cause}"))
+    ask(address, "/health").map_err(|cause| format!("ask for its health: {cause}"))
+}
+
+fn ask(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(ASK_TIMEOUT))?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// An authority, and certificates of it for the members and for a client.
