@@ -28,7 +28,7 @@ use crate::seats::Seats;
 use crate::shard::ShardMessage;
 use crate::snapshot::Snapshot;
 use crate::tasks::Tasks;
-use crate::view::{ClusterView, KillAnswer, ManualRun, NodeView, Outlook, SavedView, Unrecorded};
+use crate::view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, Outlook, SavedView, Unrecorded};
 use crate::{grpc, heartbeats, homes, leader, meta, scripts, webhooks, wrapped};
 
 const WARNING_PATIENCE: Duration = Duration::from_secs(2);
@@ -37,6 +37,8 @@ const LOCAL_KILLS_MAX: usize = 1000;
 
 /// How long a server that stops waits for the store.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+/// Of that, before others may have the shards.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Cheap to clone; all clones are the same server.
 #[derive(Clone)]
@@ -499,10 +501,11 @@ impl Control {
     pub async fn stop(&self) {
         self.stop_claiming();
         let Some(stop) = self.stop.lock().await.take() else { return };
-        if tokio::time::timeout(FLUSH_PATIENCE, self.context.recorder.flushed()).await.is_err() {
-            // Nothing is lost: what servers decided is in the coordinator, results are on their agents' disks.
-            tracing::warn!("the store is away: what waits for it is recorded by whoever takes the shards next");
-        }
+        // So that whoever takes the shards finds it there. They do not wait for a store that is away, or slow.
+        let until = tokio::time::Instant::now() + FLUSH_PATIENCE;
+        let is_away = matches!(self.context.store_health.get(), Health::Away { .. });
+        let first = if is_away { Duration::ZERO } else { GIVE_BACK_WITHIN };
+        let _ = tokio::time::timeout(first, self.context.recorder.flushed()).await;
         self.context.sessions.tell_all(&Farewell { reason: "the server stops".to_owned() }.into());
         let _ = stop.seats.send(());
         let _ = stop.given_back.await;
@@ -510,6 +513,10 @@ impl Control {
         // As long as its heartbeat says nothing of it, the others count it among those that share the shards.
         let _ = stop.said_so.await;
         self.context.announce(keys::VACATED).await;
+        if tokio::time::timeout_at(until, self.context.recorder.flushed()).await.is_err() {
+            // Nothing is lost: what servers decided is in the coordinator, results are on their agents' disks.
+            tracing::warn!("the store is away: what waits for it is recorded by whoever takes the shards next");
+        }
     }
 }
 

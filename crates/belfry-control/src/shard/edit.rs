@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use belfry_core::cursor::Cursor;
-use belfry_core::run::{Trigger, Verdict};
+use belfry_core::run::{Event, Trigger, Verdict};
 use belfry_core::{Job, JobId};
 use belfry_store::JobChange;
 
@@ -36,6 +36,7 @@ impl Shard {
                     self.judge_claimed_again(job.id);
                     if was_outdated {
                         self.go_on_with(job.id);
+                        self.hear_early();
                     }
                     self.local.changed();
                 }
@@ -45,8 +46,12 @@ impl Shard {
                     self.last_nodes.remove(&id);
                     self.services.remove(&id);
                     self.forget_state(id);
-                    self.outdated.remove(&id);
+                    let was_outdated = self.outdated.remove(&id);
                     self.judge_claimed_again(id);
+                    if was_outdated {
+                        self.go_on_with(id);
+                        self.hear_early();
+                    }
                 }
             }
         }
@@ -67,12 +72,22 @@ impl Shard {
             self.judge_claimed_again(job);
             self.go_on_with(job);
         }
+        self.hear_early();
         self.keep_services();
+        self.local.knows_all();
     }
 
-    /// The snapshot lacks the job: whether it was removed, or made since, the store will tell.
+    /// No jobs were read since the shard was taken, or the snapshot lacks this one: whether it was removed, or made since, the store will
+    /// tell. Nothing follows for its runs until then.
     pub(super) fn is_unknown_yet(&self, job: JobId) -> bool {
-        self.outdated.contains(&job) && self.jobs.get(job).is_none()
+        !self.loaded || (self.outdated.contains(&job) && self.jobs.get(job).is_none())
+    }
+
+    /// Ends that came before the job was known whose rule they are judged by.
+    pub(super) fn hear_early(&mut self) {
+        for ((run, _), (from, ended)) in std::mem::take(&mut self.early) {
+            self.happened(run, from, Event::Ended(ended));
+        }
     }
 
     /// What could not be done while the job was not known as its runs have it.
@@ -80,6 +95,10 @@ impl Shard {
         for id in self.by_job.get(&job).cloned().unwrap_or_default() {
             match self.open.get(&id).map(|open| (&open.stage, open.start_at)) {
                 Some((Stage::Behind { judged: false }, start_at)) => self.to_judge.push(Reverse((start_at, id))),
+                Some((Stage::Asking { why }, _)) => {
+                    let why = why.clone();
+                    self.lost(vec![(id, why)]);
+                }
                 // It tells the agent who owns the run now.
                 Some((Stage::Dispatched { .. } | Stage::Running, _)) => {
                     self.send_order(id);
@@ -97,7 +116,10 @@ impl Shard {
         let now = self.context.now();
         for id in self.by_job.get(&job).cloned().unwrap_or_default() {
             let Some(open) = self.open.get(&id).filter(|_| self.has_not_ended(id)) else { continue };
-            if open.record.next.is_some() && !matches!(open.stage, Stage::Running | Stage::Dispatched { .. }) {
+            // Of what is not known to have stopped at its node, nothing is decided here.
+            let may_go = matches!(open.stage, Stage::Running | Stage::Asking { .. });
+            let dispatched = matches!(open.stage, Stage::Dispatched { .. });
+            if open.record.next.is_some() && !may_go && !dispatched {
                 self.judge_plan_again(id);
                 continue;
             }
@@ -111,7 +133,6 @@ impl Shard {
                 }
                 Some(_) => None,
             };
-            let dispatched = matches!(open.stage, Stage::Dispatched { .. });
             match why_not {
                 Some(why) if dispatched => {
                     if let Some(open) = self.open.get_mut(&id) {
@@ -119,7 +140,7 @@ impl Shard {
                     }
                     self.send_order(id);
                 }
-                Some(why) if open.stage != Stage::Running => self.decide(id, Verdict::Cancelled, why.to_owned()),
+                Some(why) if !may_go => self.decide(id, Verdict::Cancelled, why.to_owned()),
                 Some(_) => {}
                 // A recall from before its instant stands after it, whatever the job is by then.
                 None if dispatched && open.start_at > now => {

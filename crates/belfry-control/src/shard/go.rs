@@ -26,6 +26,7 @@ const SERVICE_WAITS_MS: u64 = 10 * 365 * 86_400_000;
 
 /// Of a run whose job came after what this server has on its disk.
 const UNKNOWN_YET: &str = "the store is away, and this server does not know the job without it";
+const NOT_LOADED: &str = "its shard has a new owner, which still reads its jobs";
 
 /// The other runs of a job, seen from one of them.
 struct Crowd {
@@ -70,9 +71,10 @@ impl Shard {
     pub(super) fn judge_due(&mut self, now: Timestamp) {
         while let Some(Reverse((_, id))) = self.to_judge.peek().filter(|Reverse((at, _))| *at <= now).copied() {
             self.to_judge.pop();
-            match self.open.get(&id).map(|open| &open.stage) {
-                Some(Stage::Behind { judged: false }) => self.judge(id),
-                Some(Stage::Waiting) => self.go_again(id),
+            match self.open.get(&id).map(|open| (&open.stage, open.start_at)) {
+                Some((Stage::Behind { judged: false }, _)) => self.judge(id),
+                // Not at the instant of an attempt that ended before it.
+                Some((Stage::Waiting, start_at)) if start_at <= now => self.go_again(id),
                 _ => {}
             }
         }
@@ -83,7 +85,7 @@ impl Shard {
         let job = open.run.job;
         let Some(slot) = self.jobs.get(job) else {
             if self.is_unknown_yet(job) {
-                return self.waits_for(id, UNKNOWN_YET.to_owned());
+                return self.waits_for(id, self.why_unknown().to_owned());
             }
             return self.decide(id, Verdict::Cancelled, "its job was removed before it started".to_owned());
         };
@@ -144,6 +146,9 @@ impl Shard {
 
     /// What is to start again goes first, and then the first that waits when nobody is going.
     pub(super) fn next_of_job(&mut self, job: JobId) {
+        if !self.loaded {
+            return; // all are looked at when the jobs are here
+        }
         let now = self.context.now();
         let first = |may_be: fn(&Open, Timestamp) -> bool| {
             let runs = self.by_job.get(&job).into_iter().flatten();
@@ -251,7 +256,7 @@ impl Shard {
             let reason = format!("its job was removed {}", open.before_what());
             return self.decide(id, Verdict::Cancelled, reason);
         }
-        let chosen = if is_unknown_yet { Err(UNKNOWN_YET.to_owned()) } else { self.choose(open) };
+        let chosen = if is_unknown_yet { Err(self.why_unknown().to_owned()) } else { self.choose(open) };
         let slot = self.jobs.get(open.run.job);
         let (revision, service) = (slot.map(|slot| slot.revision), slot.and_then(|slot| Some(slot.service?.digest)));
         let Some(open) = self.open.get_mut(&id) else { return };
@@ -275,6 +280,10 @@ impl Shard {
         open.stage = Stage::Homeless(why.clone());
         self.homeless.insert(id);
         self.waits_for(id, why);
+    }
+
+    fn why_unknown(&self) -> &'static str {
+        if self.loaded { UNKNOWN_YET } else { NOT_LOADED }
     }
 
     /// Whoever looks sees what a claimed run waits for.

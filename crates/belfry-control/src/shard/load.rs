@@ -8,7 +8,7 @@ use belfry_coord::{CoordError, Entry, keys};
 use belfry_core::attempt::Attempt;
 use belfry_core::job_table::Stored;
 use belfry_core::place::LastNode;
-use belfry_core::run::{Event, Run, RunState, Trigger};
+use belfry_core::run::{Run, RunState, Trigger};
 use belfry_core::{JobId, RunId, Timestamp};
 use belfry_store::{RawJob, StoreError};
 
@@ -149,11 +149,12 @@ impl Shard {
         // open there, put it beside them, and told its node that it is kept.
         let last_look = self.open.iter().filter(|(_, open)| open.stage == Stage::LastLook).map(|(id, _)| *id).collect();
         self.look_last(last_look, Duration::ZERO);
-        for ((run, _), (from, ended)) in std::mem::take(&mut self.early) {
-            self.happened(run, from, Event::Ended(ended));
-        }
+        self.hear_early();
         for report in self.context.sessions.reports() {
             self.node_arrived(&report);
+        }
+        if all {
+            self.local.knows_all();
         }
         self.local.changed();
         self.show();

@@ -23,6 +23,8 @@ pub(super) struct Local {
     asked: HashMap<NodeId, u64>,
     /// Something changed that may concern a node.
     dirty: bool,
+    /// The jobs are all that there are. A snapshot may lack some: what a list made from it leaves out is not taken off a node.
+    complete: bool,
 }
 
 struct Told {
@@ -36,6 +38,14 @@ type Copy = (u64, u64);
 impl Local {
     pub(super) fn changed(&mut self) {
         self.dirty = true;
+    }
+
+    /// Whole lists can be told from now on, also to nodes that were told what was known before.
+    pub(super) fn knows_all(&mut self) {
+        if !std::mem::replace(&mut self.complete, true) {
+            self.told.clear();
+            self.dirty = true;
+        }
     }
 
     /// The latest token is enough: whoever asked before is answered by the same list, or asks again.
@@ -84,7 +94,9 @@ impl Shard {
             .filter_map(|(job, meant)| Some((*job, (self.jobs.get(*job)?.revision, meant.term_at(node)?))))
             .collect();
         let told = self.local.told.get(&node.id).filter(|told| told.incarnation == node.incarnation);
-        let (whole, known) = told.map_or((true, HashMap::new()), |told| (false, told.jobs.clone()));
+        let (first, known) = told.map_or((true, HashMap::new()), |told| (false, told.jobs.clone()));
+        let complete = self.local.complete;
+        let whole = first && complete;
         let put =
             wanted.iter().filter(|(job, copy)| known.get(*job) != Some(*copy)).filter_map(|(job, _)| self.copy(*job));
         // What is to be let go is not taken away: the node has its claimed fires, and says when it is done.
@@ -93,7 +105,7 @@ impl Shard {
         let gone = known.keys().filter(|job| !wanted.contains_key(job)).map(JobId::to_string);
         let remove = gone.filter(|job| !release.iter().any(|release| release.job == *job)).collect();
         let only = if whole { wanted.keys().map(JobId::to_string).chain(leaving).collect() } else { Vec::new() };
-        let answers = self.local.asked.get(&node.id).copied().unwrap_or(0);
+        let answers = self.local.asked.get(&node.id).copied().filter(|_| complete).unwrap_or(0);
         let last = LocalJobs {
             shard: self.id.0.into(),
             term: self.term.0,
@@ -110,7 +122,9 @@ impl Shard {
                 return false;
             }
         }
-        self.local.asked.remove(&node.id);
+        if complete {
+            self.local.asked.remove(&node.id);
+        }
         self.local.told.insert(node.id, Told { incarnation: node.incarnation, jobs: wanted });
         true
     }

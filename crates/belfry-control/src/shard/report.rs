@@ -41,7 +41,13 @@ impl Shard {
             tracing::warn!(run = %id, node = %from, "a node tells of an attempt that another one has; it is ignored");
             return;
         }
+        let job = self.open.get(&id).map(|open| open.run.job);
         let event = match event {
+            // What follows from its end is the job's to say.
+            Event::Ended(ended) if job.is_some_and(|job| self.is_unknown_yet(job)) => {
+                self.early.insert((id, ended.attempt), (from, ended));
+                return;
+            }
             Event::Ended(ended) => match self.end_after_saving(id, from, ended) {
                 Some(ended) => Event::Ended(ended),
                 None => return,

@@ -253,6 +253,8 @@ impl Shard {
         for id in found.asked {
             let Some(open) = self.open.get(&id) else { continue };
             let why = match &open.stage {
+                // Whether there is another attempt is its job's to say: see `go_on_with`.
+                Stage::Asking { .. } if self.is_unknown_yet(open.run.job) => continue,
                 Stage::Asking { why } => why.clone(),
                 Stage::LastLook if found.unanswered => {
                     again.push(id);

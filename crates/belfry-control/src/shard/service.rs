@@ -94,13 +94,15 @@ impl Shard {
 
     /// When the next run is planned: as soon as it is due, and never at an instant that a former run had. A new owner does not know that one,
     /// but that it is not beyond the cursor.
-    pub(super) fn service_instant(&mut self, job: JobId, due: Timestamp, now: Timestamp) -> Timestamp {
-        let kept = self.services.entry(job).or_default();
-        let last = kept.last_planned.unwrap_or(self.cursor.at);
-        let rounded = now.round(jiff::Unit::Millisecond).unwrap_or(now);
-        let planned = due.max(rounded).max(last.saturating_add(MILLISECOND).unwrap_or(Timestamp::MAX));
-        kept.last_planned = Some(planned);
-        planned
+    pub(super) fn service_instant(&self, job: JobId, due: Timestamp) -> Timestamp {
+        let last = self.services.get(&job).and_then(|kept| kept.last_planned).unwrap_or(self.cursor.at);
+        // Not after it is due: fires have their turn in the order in which they are due.
+        let whole_ms = Timestamp::from_millisecond(due.as_millisecond()).unwrap_or(due);
+        whole_ms.max(last.saturating_add(MILLISECOND).unwrap_or(Timestamp::MAX))
+    }
+
+    pub(super) fn service_planned(&mut self, job: JobId, planned: Timestamp) {
+        self.services.entry(job).or_default().last_planned = Some(planned);
     }
 
     /// Where somebody wants its next run, asked once.

@@ -10,6 +10,7 @@ mod store_away;
 mod support;
 mod takeover;
 mod unheard;
+mod unknown_jobs;
 mod wrapped;
 
 #[test]

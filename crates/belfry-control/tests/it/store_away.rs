@@ -363,7 +363,7 @@ async fn nothing_is_recalled_or_killed_because_a_snapshot_lacks_its_job() {
 }
 
 /// A session of a node with room for all that fires.
-async fn roomy(server: &Control) -> Session {
+pub async fn roomy(server: &Control) -> Session {
     let mut session = Session::connect(server, 1);
     let hello = session::Hello { slots: 10_000, ..session.greeting(1) };
     session.greet(hello).await;
