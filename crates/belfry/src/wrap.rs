@@ -61,7 +61,8 @@ fn try_run(args: Vec<OsString>) -> Result<u8, Failure> {
     serve::use_small_pages();
     let filter = EnvFilter::try_from_env("BELFRY_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    log.with_ansi(false).init();
+    // A line that cannot be written, on a full disk or to a reader that is gone, is lost: to say so there too would end the wrapper and its command.
+    log.with_ansi(false).log_internal_errors(false).init();
     // One lock for all time has no hour in it.
     let zone = if parameters.is_long_lived() { TimeZone::UTC } else { local_zone()? };
     let surroundings = Surroundings {

@@ -152,6 +152,22 @@ fn a_sixth_key_is_refused_and_the_five_before_it_stay() {
     assert_eq!(told, "DCRON_K1=1\nDCRON_K2=2\nDCRON_K3=3\nDCRON_K4=4\nDCRON_K5=five\n");
 }
 
+/// As with `>> /var/log/job.log 2>&1` on a disk that is full.
+#[test]
+fn what_the_wrapper_cannot_say_costs_the_command_nothing() {
+    let machine = Machine::new();
+    let nowhere = ["-c", "exec \"$0\" \"$@\" 2> /dev/full", PROGRAM];
+    for (name, captures) in [("DCRON_NAME=files.%Y", "true"), ("DCRON_NAME=passed.%Y", "false")] {
+        let captures = format!("DCRON_STDIOCAP={captures}");
+        let command = "echo ZK=refused > $DCRON_FIFO; sleep 1; echo said >&2; echo printed; exit 3";
+        let ran = machine.dcron_by("sh", &nowhere, &[name, &captures], command).output().unwrap();
+        assert_eq!(ran.status.code(), Some(3), "{name}: {ran:?}");
+    }
+    // Nor does it change what is said by the exit code alone.
+    let ran = machine.dcron_by("sh", &nowhere, &["DCRON_NAME=typo.%Y", "DCRON_TYPO=1"], "exit 0").output().unwrap();
+    assert_eq!(ran.status.code(), Some(64), "{ran:?}");
+}
+
 #[test]
 fn a_user_has_its_own_groups_and_none_of_the_wrappers() {
     if !geteuid().is_root() {

@@ -18,6 +18,8 @@ pub fn init_logging() {
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(ansi)
+        // A line that cannot be written is lost. To say so there too would panic where a future has work to do.
+        .log_internal_errors(false)
         .init();
 }
 
