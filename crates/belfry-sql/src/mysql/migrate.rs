@@ -13,6 +13,17 @@ const LOCK_WITHIN_SECONDS: i64 = 300;
 /// That a table, column, index or row is there already, or that what should be dropped is not.
 const DONE_BEFORE: &[u16] = &[1050, 1060, 1061, 1062, 1051, 1091];
 
+/// What is known of the migrations of a scope.
+pub(super) fn noted(scope: &str) -> Statement {
+    sql!("SELECT name, statements_begun, statements_done FROM belfry_migrations WHERE scope = ? ORDER BY name", scope)
+}
+
+/// To the last statement, and no other build has done more.
+pub(super) fn are_all_done(noted: &[Row], migrations: &[Migration]) -> bool {
+    let done = noted.iter().map(|row| (row.text(0), row.int(2) as usize));
+    done.eq(migrations.iter().map(|migration| (migration.name, migration.statements.len())))
+}
+
 pub(super) async fn migrate(
     driver: &MySqlDriver,
     connection: &mut MySqlConnection,
@@ -34,8 +45,7 @@ pub(super) async fn migrate(
             PRIMARY KEY (scope, name))",
     )
     .await?;
-    let noted = "SELECT name, statements_begun, statements_done FROM belfry_migrations WHERE scope = ? ORDER BY name";
-    let noted = work.run(sql!(noted, scope)).await?;
+    let noted = work.run(noted(scope)).await?;
     check_known(scope, noted.iter().map(|row| row.text(0)), migrations)?;
     for migration in migrations {
         let note = noted.iter().find(|row| row.text(0) == migration.name);

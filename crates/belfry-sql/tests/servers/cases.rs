@@ -1,5 +1,7 @@
 //! Promises while nothing fails.
 
+use std::time::Duration;
+
 use belfry_sql::{Dialect, Migration, SqlError, Value, Written, sql};
 
 use crate::server::{Server, ids, insert, refused_at};
@@ -122,6 +124,23 @@ pub async fn two_processes_migrate_at_once(server: &mut Server) {
         let noted = handles[0].read(sql!("SELECT name FROM belfry_migrations WHERE scope = 'test'")).await.unwrap();
         assert_eq!(noted.len(), 1);
     }
+}
+
+/// As a server does while it builds an index over all runs, and then a command of cron's comes.
+pub async fn who_has_nothing_to_migrate_waits_for_nobody_who_does(server: &mut Server) {
+    const MANY: &[Migration] = &[
+        Migration { name: "0001-one", statements: &["CREATE TABLE one (id INT)", "CREATE TABLE two (id INT)"] },
+        Migration { name: "0002-three", statements: &["CREATE TABLE three (id INT)"] },
+    ];
+    let name = server.fresh_name();
+    let (migrates, comes) = (server.connect(&name).await, server.connect(&name).await);
+    comes.migrate("other", MANY).await.unwrap();
+    assert_eq!(migrates.read(server.lock_of_migrations()).await.unwrap().len(), 1);
+    let comes_again = tokio::time::timeout(Duration::from_secs(20), comes.migrate("other", MANY)).await;
+    comes_again.expect("it waits for the lock").unwrap();
+    // Who has something to do waits for its turn.
+    let more = tokio::time::timeout(Duration::from_secs(1), comes.migrate("test", server.table())).await;
+    assert!(more.is_err(), "{more:?}");
 }
 
 pub async fn migrations_run_once_and_an_unknown_one_is_refused(server: &mut Server) {

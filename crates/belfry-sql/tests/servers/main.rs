@@ -25,6 +25,7 @@ async fn keeps_its_promises(mut server: Server) {
         cases::writers_of_two_handles_take_effect_in_one_order,
         cases::of_two_that_lock_in_a_ring_both_happen,
         cases::two_processes_migrate_at_once,
+        cases::who_has_nothing_to_migrate_waits_for_nobody_who_does,
         cases::migrations_run_once_and_an_unknown_one_is_refused,
         cases::a_commit_waits_for_the_disk,
         cases::a_read_only_replica_is_refused,

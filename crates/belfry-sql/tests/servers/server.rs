@@ -74,6 +74,14 @@ impl Server {
         }
     }
 
+    /// Taken by the session, for as long as it lives.
+    pub fn lock_of_migrations(&self) -> Statement {
+        match self {
+            Server::Postgres(_) => sql!("SELECT pg_advisory_lock(7378697629480001)"),
+            Server::MariaDb(_) => sql!("SELECT GET_LOCK(CONCAT('belfry-', LEFT(SHA1(DATABASE()), 32)), 0)"),
+        }
+    }
+
     /// A commit as it goes over the wire; the session's set-up has the word COMMITTED in it.
     pub fn commit(&self) -> &'static [u8] {
         match self {
