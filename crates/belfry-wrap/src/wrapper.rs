@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belfry_coord::wrapped::{decode, give_up};
-use belfry_coord::{Clock, Coordinator, Entry, Guard, Heartbeat, Hints, Liveness, Observer, Pulse, PulseError, Write};
+use belfry_coord::{
+    Clock, Coordinator, Entry, Guard, Heartbeat, Hints, Life, Liveness, Observer, Pulse, PulseError, Write,
+};
 use belfry_core::Version;
 use belfry_core::wrapped::{Holder, Phase, Record, Rule, Step, patience_with};
 use belfry_exec::ZygoteCommand;
@@ -339,9 +341,16 @@ impl Wrapper<'_> {
         let now = self.instance.clock.boottime();
         seats.observe(&taken, now);
         let info = serde_json::json!({ "host": self.instance.host, TTL_OF_SEAT: self.instance.ttl_ms() });
-        for number in numbers {
+        // Given by a request whose answer was lost: whoever took another one as well would keep two.
+        let own = numbers.clone().find(|number| {
+            let key = self.instance.seat(*number);
+            taken.iter().any(|seat| seat.key == key && is_first_beat(seat, self.instance.beats_from))
+        });
+        for number in own.into_iter().chain(numbers) {
             let key = self.instance.seat(number);
             let guard = match seats.liveness(&key, now) {
+                // It is found by its first beat, and nothing is written.
+                _ if own == Some(number) => Guard::Absent(key),
                 Liveness::Absent | Liveness::NotLooked => Guard::Absent(key),
                 Liveness::StoodStill(version) | Liveness::Ended(version) => Guard::At(key, version),
                 Liveness::Alive => continue,
@@ -349,9 +358,15 @@ impl Wrapper<'_> {
             let first =
                 belfry_coord::FirstBeat { guard, from: self.instance.beats_from, info: info.clone(), writes: vec![] };
             let (coordinator, clock) = (self.instance.coordinator.clone(), self.instance.clock.clone());
-            if let Ok(Some(pulse)) = Pulse::take(coordinator, clock, first, self.instance.ttl).await {
-                self.seat = Some((number, pulse));
-                return Ok(true);
+            match Pulse::take(coordinator, clock, first, self.instance.ttl).await {
+                Ok(Some(pulse)) => {
+                    self.seat = Some((number, pulse));
+                    return Ok(true);
+                }
+                // That nobody answered does not say that there is no seat; it is asked for again at the next look.
+                Err(PulseError::Renew { cause, .. }) if cause.is_transient() => return Ok(true),
+                Err(PulseError::Renew { cause, .. }) => return Err(Failure::Cannot(cause.to_string())),
+                Ok(None) | Err(PulseError::Dead(_) | PulseError::Refused(_)) => {}
             }
         }
         Ok(false)
@@ -372,6 +387,11 @@ const TTL_OF_SEAT: &str = "ttl_ms";
 /// None: of one who did not say it.
 fn ttl_of_seat(seat: &Entry) -> Option<Duration> {
     Heartbeat::decode(seat).ok()?.info.get(TTL_OF_SEAT)?.as_u64().map(patience_with)
+}
+
+/// Of the one that counts its beats from here.
+fn is_first_beat(seat: &Entry, from: u64) -> bool {
+    Heartbeat::decode(seat).is_ok_and(|found| found.beat == from && found.life == Life::Beating)
 }
 
 fn read(entry: &Entry) -> Result<Record, Failure> {
@@ -397,7 +417,7 @@ fn random() -> Result<u64, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use belfry_coord::faulty::Faulty;
+    use belfry_coord::faulty::{Fault, Faulty};
     use belfry_coord::{ManualClock, Memory};
     use tokio::sync::watch;
 
@@ -436,7 +456,7 @@ mod tests {
                 instance: String::new(),
                 host: host.into(),
                 ttl,
-                beats_from: 5,
+                beats_from: host.bytes().map(u64::from).sum(),
             }
         }
 
@@ -466,6 +486,28 @@ mod tests {
             waits.keep_seat(&mut seats).await.unwrap();
         }
         assert!(waits.seat.is_some(), "a whole TTL that could be heard");
+    }
+
+    #[tokio::test]
+    async fn a_seat_that_was_asked_for_without_an_answer_is_asked_for_again() {
+        for fault in [Fault::LoseAnswer, Fault::LoseRequest, Fault::Ghost, Fault::Away] {
+            let mut ground = Ground::new();
+            ground.parameters.hosts_max = 3;
+            let one = ground.host("one", SHORT);
+            let (mut waits, mut seats) = (ground.wrapper(&one), Observer::new(SHORT));
+            ground.faulty.plan([fault]);
+            assert!(waits.keep_seat(&mut seats).await.unwrap(), "{fault:?}: nobody said that all are taken");
+            assert!(waits.seat.is_none(), "{fault:?}");
+            ground.faulty.let_ghosts_through().await.unwrap();
+            assert!(waits.keep_seat(&mut seats).await.unwrap(), "{fault:?}");
+            assert_eq!(waits.seat.as_ref().map(|(number, _)| *number), Some(1), "{fault:?}");
+            ground.clock.advance(SHORT / 4);
+            assert!(waits.keep_seat(&mut seats).await.unwrap() && waits.seat.is_some(), "{fault:?}: it is its own");
+            let other = ground.host("other", SHORT);
+            let mut waits_too = ground.wrapper(&other);
+            assert!(waits_too.keep_seat(&mut Observer::new(SHORT)).await.unwrap());
+            assert_eq!(waits_too.seat.as_ref().map(|(number, _)| *number), Some(2), "{fault:?}: one was left free");
+        }
     }
 
     #[tokio::test]
