@@ -292,9 +292,16 @@ impl Wrapper<'_> {
             tokio::select! {
                 () = self.signals.come() => return Ok(Turn::Leave),
                 () = changed(&mut hints) => {}
-                () = tokio::time::sleep(self.instance.ttl / 4) => {}
+                () = tokio::time::sleep(self.until_next_look()) => {}
             }
         }
+    }
+
+    fn until_next_look(&self) -> Duration {
+        let every = self.instance.ttl / 4;
+        let due = self.seat.iter().map(|(_, pulse)| until_beat_of(pulse, self.instance));
+        // A beat that has just failed is not asked for without end.
+        due.filter(|left| !left.is_zero()).fold(every, Duration::min)
     }
 
     async fn step(&self, entry: &Entry, observer: &Observer, now: Duration) -> Result<(Step, Version), Failure> {
@@ -319,6 +326,10 @@ impl Wrapper<'_> {
     /// False: others wait already, as many as there may be.
     async fn keep_seat(&mut self, seats: &mut Observer) -> Result<bool, Failure> {
         if let Some((_, pulse)) = &mut self.seat {
+            // Not at every look: where a watch cannot tell one key from another, as on a database, each beat is a hint for whoever waits.
+            if !until_beat_of(pulse, self.instance).is_zero() {
+                return Ok(true);
+            }
             match pulse.beat().await {
                 // Whoever had the instance ended it, and the seats with it; or the seat was given to another one.
                 Err(PulseError::Dead(_)) => self.seat = None,
@@ -380,6 +391,12 @@ impl Wrapper<'_> {
             self.instance.coordinator.commit(vec![Guard::At(key.clone(), pulse.version())], vec![Write::Delete(key)]);
         let _others_find_out = tokio::time::timeout(GOODBYE_WITHIN, left).await;
     }
+}
+
+/// How long it is until a quarter of the TTL has passed since the last beat that succeeded was sent.
+fn until_beat_of(pulse: &Pulse, instance: &Instance) -> Duration {
+    let due = pulse.trust().start_until().map_or(Duration::ZERO, |until| until - instance.ttl / 4);
+    due.saturating_sub(instance.clock.boottime())
 }
 
 const TTL_OF_SEAT: &str = "ttl_ms";
@@ -508,6 +525,28 @@ mod tests {
             assert!(waits_too.keep_seat(&mut Observer::new(SHORT)).await.unwrap());
             assert_eq!(waits_too.seat.as_ref().map(|(number, _)| *number), Some(2), "{fault:?}: one was left free");
         }
+    }
+
+    #[tokio::test]
+    async fn a_seat_is_beaten_for_four_times_a_ttl_however_often_one_looks() {
+        let ground = Ground::new();
+        let one = ground.host("one", LONG);
+        let (mut waits, mut seats) = (ground.wrapper(&one), Observer::new(LONG));
+        assert!(waits.keep_seat(&mut seats).await.unwrap());
+        assert_eq!(ground.faulty.commits(), 1, "it has the seat");
+        for _look in 0..40 {
+            ground.clock.advance(LONG / 40);
+            assert!(waits.keep_seat(&mut seats).await.unwrap());
+            assert!(waits.until_next_look() <= LONG / 4);
+        }
+        assert_eq!(ground.faulty.commits(), 1 + 4);
+        ground.faulty.set_away(true);
+        ground.clock.advance(LONG / 4);
+        assert!(waits.keep_seat(&mut seats).await.unwrap());
+        assert!(waits.until_next_look() > Duration::ZERO, "one that fails is not asked for without end");
+        ground.faulty.set_away(false);
+        assert!(waits.keep_seat(&mut seats).await.unwrap() && waits.seat.is_some());
+        assert_eq!(ground.faulty.commits(), 1 + 4 + 2, "it is asked for again at the next look");
     }
 
     #[tokio::test]
