@@ -40,6 +40,8 @@ pub(crate) struct Hold<'a> {
     pub history: Option<&'a mut History>,
     pub pulse: Pulse,
     pub record: Record,
+    /// Of the delay before the next start, since this host let go of it and nobody else took it.
+    pub waited: Duration,
 }
 
 /// What became of it.
@@ -47,8 +49,12 @@ pub(crate) enum Held {
     Over {
         exit_code: u8,
     },
-    /// Another host may have it now, and this one too.
-    LetGo,
+    /// Another host may have it now, and this one too. Whoever takes it waits for this delay.
+    LetGo {
+        delay: Duration,
+        /// Of the word that says so.
+        version: Version,
+    },
 }
 
 /// How one attempt ended.
@@ -72,9 +78,10 @@ impl Hold<'_> {
     pub(crate) async fn run(mut self) -> Result<Held, Failure> {
         let rule = ServiceRule { restart_delay: RESTART_DELAY_DEFAULT, digest: 0 };
         if self.record.quick_ends > 0 {
-            // Another host let go of it because it ended too soon.
+            // A host let go of it because it ended too soon.
             let ended = ServiceEnd::ByItself { ran: Duration::ZERO };
-            self.wait(rule.next_start(self.record.quick_ends - 1, ended).0).await?;
+            let (delay, _) = rule.next_start(self.record.quick_ends - 1, ended);
+            self.wait(delay.saturating_sub(self.waited)).await?;
         }
         if let Lock::Elsewhere { reason } = self.take_old_lock().await? {
             return self.leave_it_to_the_old(reason).await;
@@ -130,9 +137,10 @@ impl Hold<'_> {
                 let (delay, quick_ends) =
                     rule.next_start(self.record.quick_ends, ServiceEnd::ByItself { ran: attempt.ran });
                 self.record.quick_ends = quick_ends;
-                if self.parameters.stick.is_zero() {
+                // Beyond that time no host is preferred: one that cannot run it must not keep it from all that can.
+                if delay > self.parameters.stick {
                     self.say_last(Phase::Released, fence, saving.pending()).await?;
-                    return Ok(Held::LetGo);
+                    return Ok(Held::LetGo { delay, version: self.pulse.version() });
                 }
                 delay
             } else {

@@ -44,7 +44,7 @@ pub struct Unreachable {
 }
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// How much later than the host that it ran on last the others claim.
+/// How much later than the host that it ran on last the others claim; and one that has let go of it, than all others.
 const HEAD_START: Duration = Duration::from_secs(5);
 const GOODBYE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -187,6 +187,8 @@ impl Wrapper<'_> {
         }
         let mut guard = Guard::Absent(self.instance.key());
         let (mut attempt, mut quick_ends) = (1, 0);
+        // By this host, and when.
+        let mut let_go: Option<(Version, Duration)> = None;
         loop {
             // Whoever takes it and is then ended has used it up for all hosts.
             if self.signals.has_come() {
@@ -194,6 +196,8 @@ impl Wrapper<'_> {
             }
             command.warm_up()?;
             let record = Record { quick_ends, ..self.instance.record(self.parameters, attempt) };
+            let is_own = |version: &Version| matches!(&guard, Guard::At(_, at) if at == version);
+            let since = let_go.take().filter(|(version, _)| is_own(version)).map(|(_, since)| since);
             let seat = self.seat.iter().map(|(number, _)| Write::Delete(self.instance.seat(*number))).collect();
             let taken = self.instance.take(guard, &record, seat, self.parameters.wait, self.signals).await;
             let is_first = self.parameters.absent == Absent::Run && attempt == 1 && self.seat.is_none();
@@ -209,9 +213,18 @@ impl Wrapper<'_> {
                 self.seat = None;
                 let (instance, parameters, signals) = (self.instance, self.parameters, self.signals);
                 let (beside, history) = (beside.as_deref_mut(), history.as_deref_mut());
-                match (Hold { instance, parameters, signals, command, beside, history, pulse, record }).run().await? {
+                let waited = since.map_or(Duration::ZERO, |since| instance.clock.boottime().saturating_sub(since));
+                let hold = Hold { instance, parameters, signals, command, beside, history, pulse, record, waited };
+                match hold.run().await? {
                     Held::Over { exit_code } => return Ok(exit_code),
-                    Held::LetGo => {}
+                    Held::LetGo { delay, version } => {
+                        command.cool_down();
+                        let_go = Some((version, self.instance.clock.boottime()));
+                        // Those who wait hear of it later than this host, which would always be the first.
+                        if self.wait_for_others(delay).await {
+                            return Ok(self.signals.exit_code());
+                        }
+                    }
                 }
             }
             command.cool_down();
@@ -238,9 +251,14 @@ impl Wrapper<'_> {
         if !sticks || Stick::of(self.parameters).fence() == Some(last.fence) {
             return false;
         }
+        self.wait_for_others(self.parameters.stick).await
+    }
+
+    /// For a moment, at most so long. True: the wrapper was asked to end.
+    async fn wait_for_others(&self, at_most: Duration) -> bool {
         tokio::select! {
             () = self.signals.come() => true,
-            () = tokio::time::sleep(HEAD_START.min(self.parameters.stick)) => false,
+            () = tokio::time::sleep(HEAD_START.min(at_most)) => false,
         }
     }
 

@@ -563,6 +563,33 @@ async fn a_long_lived_process_that_exits_is_started_again_where_it_was() {
     assert!(on.iter().all(|host| *host == on[0]), "{on:?}");
 }
 
+/// At once, or when the delay is longer than the time for which a host is preferred.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_lived_process_leaves_a_host_that_cannot_run_it() {
+    for (stick, tries) in [(0, 1), (2, 3)] {
+        let ground = Ground::start(Backend::Etcd);
+        let hosts = [ground.host(PROGRAM, "h1"), ground.host(PROGRAM, "h2")];
+        let witness = Holdings::listen().await;
+        let tries_of_first = || lines(&ground).len();
+        let command = format!(
+            "{hold}; [ $HOST = h2 ] && exec sleep 1000; echo $HOST >> {file}; exit 1",
+            hold = witness.hold("llap $HOST"),
+            file = ground.file("lines").display()
+        );
+        for host in &hosts {
+            let parameters = ["DCRON_NAME=moves", "DCRON_LLAP=true", &format!("DCRON_STICK={stick}"), "DCRON_TTL=5"];
+            assert_eq!(host.call(&parameters, &["bash", "-c", &command]).ends().await, Some(0));
+            until("the first host has tried it", async || (tries_of_first() > 0).then_some(())).await;
+        }
+        let on_second = || witness.all().into_iter().any(|held| held.words[1] == "h2" && held.to.is_none());
+        until("the other host has it", async || on_second().then_some(())).await;
+        assert!((tries..=tries + 3).contains(&tries_of_first()), "{stick}: {:?}", lines(&ground));
+        for pair in witness.all().windows(2) {
+            assert!(pair[0].to.is_some_and(|to| to <= pair[1].from), "never two at once: {pair:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_host_that_it_ran_on_last_is_preferred() {
     let ground = Ground::start(Backend::Etcd);
