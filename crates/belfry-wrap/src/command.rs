@@ -1,7 +1,7 @@
 //! The command itself: as whom, with which limits and environment, and where its output goes. Its whole tree ends with it, or at the
 //! deadline, whatever becomes of the wrapper.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,16 +9,18 @@ use std::time::Duration;
 
 use belfry_core::state::Values;
 use belfry_exec::{
-    Child, Deadline, Fifo, LimitOf, Login, LookupError, Prepared, ProcessLimit, RunTag, SpawnError, Spawner,
-    ZygoteCommand, current_user, lookup_group, lookup_user,
+    CLEAN_PATH, Child, Deadline, Fifo, LimitOf, Login, LookupError, Prepared, ProcessLimit, RunTag, SpawnError,
+    Spawner, ZygoteCommand, current_user, lookup_group, lookup_user,
 };
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
+use tokio::task::spawn_blocking;
 
 use crate::copy::{Copies, Place};
 use crate::exit::Failure;
 use crate::folder::Folder;
 use crate::parameters::Parameters;
+use crate::program::Sought;
 use crate::saving::Saving;
 use crate::signals::{GRACE, Signals};
 
@@ -94,6 +96,24 @@ impl Command {
 
     pub(crate) fn deadline(&self) -> &Deadline {
         &self.deadline
+    }
+
+    /// Before an instance is claimed: a host that does not have it takes it from no other.
+    pub(crate) async fn find_program(&self) -> Result<(), Failure> {
+        let Some(program) = self.argv.first() else { return Ok(()) };
+        let path = self.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
+        let sought = Sought {
+            program: program.as_os_str().into(),
+            path: path.unwrap_or(OsStr::new(CLEAN_PATH)).into(),
+            directory: self.directory.clone(),
+            as_self: self.login.as_ref().is_none_or(|login| login.uid == geteuid().as_raw()),
+        };
+        // It may be on a network mount that hangs, and signals may not.
+        match spawn_blocking(move || sought.look()).await {
+            Ok(found) => found.map_err(|cause| Failure::of_start(&cause)),
+            // Left to the start.
+            Err(_) => Ok(()),
+        }
     }
 
     /// Before an instance is claimed: what cannot be had on this machine keeps it from no other, and the first start waits for none of it.

@@ -30,6 +30,14 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// As a shell would say it.
+    pub(crate) fn of_start(cause: &belfry_exec::SpawnError) -> Failure {
+        match cause.exit_code() {
+            127 => Failure::NotFound(cause.to_string()),
+            _ => Failure::NotExecutable(cause.to_string()),
+        }
+    }
+
     pub fn code(&self) -> u8 {
         match self {
             Failure::SaidWrong(_) => SAID_WRONG,

@@ -18,6 +18,7 @@ mod instance;
 mod leftovers;
 mod name;
 mod parameters;
+mod program;
 mod saving;
 mod signals;
 mod stamp;

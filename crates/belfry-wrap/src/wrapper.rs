@@ -143,8 +143,7 @@ async fn run_alone(command: &mut Command, signals: &Signals) -> Result<u8, Failu
     let environment: Vec<_> = saving.environment().collect();
     let mut running = match command.start(1, false, environment.into_iter(), signals).await {
         Ok(running) => running,
-        Err(cause) if cause.exit_code() == 127 => return Err(Failure::NotFound(cause.to_string())),
-        Err(cause) => return Err(Failure::NotExecutable(cause.to_string())),
+        Err(cause) => return Err(Failure::of_start(&cause)),
     };
     signals.are_for(Some(running.child.killer()));
     let exit = loop {
@@ -193,6 +192,11 @@ impl Wrapper<'_> {
             // Whoever takes it and is then ended has used it up for all hosts.
             if self.signals.has_come() {
                 return Ok(self.signals.exit_code());
+            }
+            tokio::select! {
+                biased;
+                found = command.find_program() => found?,
+                () = self.signals.come() => return Ok(self.signals.exit_code()),
             }
             command.warm_up()?;
             let record = Record { quick_ends, ..self.instance.record(self.parameters, attempt) };

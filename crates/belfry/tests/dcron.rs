@@ -221,6 +221,36 @@ async fn a_host_that_could_not_run_it_leaves_it_to_the_others() {
     assert_eq!(lines(&ground), ["h2"]);
 }
 
+/// As on a host where a package is not installed yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_the_program_leaves_it_to_those_that_have_it() {
+    let ground = Ground::start(Backend::Etcd);
+    let hosts: Vec<Host> = ["h1", "h2", "h3"]
+        .map(|name| {
+            let mut host = ground.host(PROGRAM, name);
+            let folder = ground.file(&format!("{name}-bin"));
+            std::fs::create_dir(&folder).unwrap();
+            host.env.push(("PATH".to_owned(), format!("{}:/usr/bin:/bin", folder.display())));
+            host
+        })
+        .into();
+    for (host, mode) in [("h2", 0o644), ("h3", 0o755)] {
+        let program = ground.file(&format!("{host}-bin")).join("backup");
+        std::fs::write(&program, format!("#!/bin/sh\n{}", writes(&ground, "$HOST", "true"))).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for (rule, retry) in
+        [("once", "DCRON_RETRYON="), ("crash", "DCRON_RETRYON=CRASH"), ("again", "DCRON_RETRYON=ABEXIT")]
+    {
+        for (host, code, says) in [(0, 127, "backup: not found"), (1, 126, "chmod +x"), (2, 0, "")] {
+            let mut call = hosts[host].call(&[&name(rule), retry], &["backup"]);
+            assert_eq!(call.ends().await, Some(code), "{rule}: {}", call.said());
+            assert!(call.said().contains(says), "{rule}: {}", call.said());
+        }
+    }
+    assert_eq!(lines(&ground), ["h3", "h3", "h3"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_root_may_ask_for_is_refused_before_anything_is_claimed() {
     if !nix::unistd::geteuid().is_root() {
