@@ -4,10 +4,10 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Permissions, set_permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -86,14 +86,22 @@ impl Folder {
             Err(Errno::ENOTDIR | Errno::ELOOP) => openat(&self.descriptor, name, what_it_is, Mode::empty()),
             folder => folder,
         };
+        let mut is_new = false;
         let found = match look() {
             Err(Errno::ENOENT) => match mkdirat(&self.descriptor, name, mode) {
-                Ok(()) | Err(Errno::EEXIST) => look()?,
+                Ok(()) => {
+                    is_new = true;
+                    look()?
+                }
+                Err(Errno::EEXIST) => look()?,
                 Err(errno) => return Err(errno.into()),
             },
             found => found?,
         };
-        let found = Folder::of(found, self.is_others)?;
+        let mut found = Folder::of(found, self.is_others)?;
+        if is_new {
+            found.open_to_pass()?;
+        }
         let kind = SFlag::from_bits_truncate(found.facts.st_mode) & SFlag::S_IFMT;
         if kind == SFlag::S_IFLNK {
             let is_roots = found.facts.st_uid == 0 && found.facts.st_nlink == 1;
@@ -103,6 +111,22 @@ impl Folder {
             return Ok(Entry::Link(to.ok_or_else(|| not_followed(name))??.into()));
         }
         if kind == SFlag::S_IFDIR { Ok(Entry::Folder(found)) } else { Err(Errno::ENOTDIR.into()) }
+    }
+
+    /// Just made, under a umask that may be strict: the command's user passes through it to the FIFO. Left as it is if it is not the new one,
+    /// which is our own and empty.
+    fn open_to_pass(&mut self) -> io::Result<()> {
+        let is = Mode::from_bits_truncate(self.facts.st_mode);
+        let is_folder = SFlag::from_bits_truncate(self.facts.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
+        if !is_folder || self.facts.st_uid != geteuid().as_raw() || is.contains(PASS_THROUGH) {
+            return Ok(());
+        }
+        if self.is_others && std::fs::read_dir(self.place())?.next().is_some() {
+            return Ok(());
+        }
+        set_permissions(self.place(), Permissions::from_mode((is | PASS_THROUGH).bits()))?;
+        self.facts = fstat(&self.descriptor)?;
+        Ok(())
     }
 
     /// For writing, made if missing. `how`: what else there is to say.
@@ -168,9 +192,9 @@ fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{create_dir, hard_link, read_to_string, set_permissions, write};
+    use std::fs::{create_dir, hard_link, read_to_string, write};
     use std::io::Write;
-    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+    use std::os::unix::fs::{chown, lchown, symlink};
 
     use nix::unistd::mkfifo;
 

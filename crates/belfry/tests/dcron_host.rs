@@ -196,6 +196,31 @@ fn a_user_has_its_own_groups_and_none_of_the_wrappers() {
     }
 }
 
+#[test]
+fn under_a_strict_umask_the_commands_user_reaches_its_fifo_all_the_same() {
+    if !geteuid().is_root() {
+        eprintln!("left out: only root can become somebody else");
+        return;
+    }
+    for is_users in [false, true] {
+        let machine = Machine::new();
+        std::fs::set_permissions(machine.folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        if is_users {
+            std::fs::create_dir(machine.file("lib")).unwrap();
+            chown(machine.file("lib"), Some(65534), Some(65534)).unwrap();
+        }
+        let strict = ["-c", "umask 077; exec \"$0\" \"$@\"", PROGRAM];
+        let parameters = ["DCRON_NAME=strict.%C", "DCRON_USER=nobody", "DCRON_STDIOCAP=false"];
+        done(&mut machine.dcron_by("sh", &strict, &parameters, "echo A=1 > $DCRON_FIFO"));
+        assert_eq!(mode(&machine.file("lib/fifo-0")), 0o711);
+        assert_eq!(mode(&machine.file("lib")), if is_users { 0o755 } else { 0o711 });
+        // What is there already stays as somebody wants it.
+        std::fs::set_permissions(machine.file("lib/fifo-0"), PermissionsExt::from_mode(0o700)).unwrap();
+        done(&mut machine.dcron_by("sh", &strict, &["DCRON_NAME=strict.%C%C"], "true"));
+        assert_eq!(mode(&machine.file("lib/fifo-0")), 0o700);
+    }
+}
+
 /// As nobody prepares them, who may write to both folders: root's wrapper is not to write to a file of root for it.
 #[test]
 fn root_writes_to_no_file_that_a_user_has_put_in_the_way_and_the_command_runs_all_the_same() {
