@@ -19,6 +19,7 @@ use tokio::task::spawn_blocking;
 use crate::copy::{Copies, Place};
 use crate::exit::Failure;
 use crate::folder::Folder;
+use crate::host;
 use crate::parameters::Parameters;
 use crate::program::Sought;
 use crate::saving::Saving;
@@ -143,7 +144,7 @@ impl Command {
     /// In a folder that only the command's user can write in.
     fn make_fifo(&self) -> Result<Fifo, Failure> {
         let uid = self.login.as_ref().map_or_else(|| geteuid().as_raw(), |login| login.uid);
-        let path = self.fifos.join(&self.run);
+        let path = self.fifos.join(format!("{}{}", self.run, host::mark()));
         Fifo::make(&path, uid).map_err(|cause| {
             let path = path.display();
             Failure::Cannot(format!("make the FIFO {path}: {cause}; DCRON_LIBDIR names another place for it"))

@@ -30,13 +30,23 @@ pub(crate) fn address() -> String {
         let address = found.address?.as_sockaddr_in()?.ip();
         (!address.is_loopback() && !address.is_link_local()).then_some(address.to_string())
     });
-    let name = || nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-    of_hosts.next().or_else(name).unwrap_or_else(|| "localhost".to_owned())
+    of_hosts.next().unwrap_or_else(name)
+}
+
+fn name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "localhost".to_owned())
+}
+
+/// Stands in names of files that are this host's own: the folder that they are in may be on storage that hosts share.
+pub(crate) fn mark() -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' };
+    format!("@{}", name().chars().map(plain).collect::<String>())
 }
 
 /// Held for as long as it lives: one wrapper of a long-lived process on each host. None: there is one already.
 pub(crate) fn lock(parameters: &Parameters) -> Result<Option<Flock<File>>, Failure> {
-    let name = format!("{}.lock", parameters.name.name);
+    let name = format!("{}{}.lock", parameters.name.name, mark());
     let failed =
         |cause: io::Error| Failure::Cannot(format!("open {}: {cause}", parameters.lib_dir.join(&name).display()));
     let opened = Folder::make(&parameters.lib_dir).and_then(|folder| folder.file(&name, OFlag::empty(), 0o666));
@@ -59,7 +69,8 @@ const FENCE_BYTES_MAX: u64 = 32;
 
 impl Stick {
     pub(crate) fn of(parameters: &Parameters) -> Stick {
-        Stick { folder: parameters.lib_dir.clone(), name: format!("{}.stick", parameters.name.name) }
+        let name = format!("{}{}.stick", parameters.name.name, mark());
+        Stick { folder: parameters.lib_dir.clone(), name }
     }
 
     pub(crate) fn fence(&self) -> Option<u64> {

@@ -1,4 +1,5 @@
-//! FIFOs of wrappers that were killed: the next wrapper on the same host removes them. A FIFO that somebody reads is left alone.
+//! FIFOs of wrappers that were killed: the next wrapper on the same host removes them. A FIFO that somebody reads is left alone, and so are
+//! those of other hosts that have the folder too: who reads one is known on its own host alone.
 
 use std::fs::{DirEntry, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -13,12 +14,13 @@ use crate::folder::Folder;
 /// One that was made a moment ago may not be read yet.
 const AGE_S_MIN: i64 = 60;
 
-/// What cannot be removed is left to the next one.
-pub(crate) fn remove_fifos(folder: &Path, now: Timestamp) {
+/// `mark`: this host's, at the end of their names. What cannot be removed is left to the next one.
+pub(crate) fn remove_fifos(folder: &Path, mark: &str, now: Timestamp) {
     // Not through its path: somebody may have put another one there since.
     let Ok(own) = Folder::make_own(folder) else { return };
     let files = std::fs::read_dir(own.place()).into_iter().flatten().flatten();
-    for file in files.filter(|file| is_left(file, now)) {
+    let is_own = |file: &DirEntry| file.file_name().as_encoded_bytes().ends_with(mark.as_bytes());
+    for file in files.filter(|file| is_own(file) && is_left(file, now)) {
         let fifo = folder.join(file.file_name());
         tracing::info!(fifo = %fifo.display(), "its wrapper is gone, and it is removed");
         let _another_was_quicker = std::fs::remove_file(file.path());
@@ -45,13 +47,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_old_fifos_that_nobody_reads_are_removed() {
+    async fn only_old_fifos_of_this_host_that_nobody_reads_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let _read = Fifo::make(&path("read"), geteuid().as_raw()).unwrap();
-        mkfifo(&path("left"), Mode::S_IRWXU).unwrap();
-        std::fs::write(path("file"), "").unwrap();
-        let made = Timestamp::from_second(std::fs::metadata(path("left")).unwrap().mtime()).unwrap();
+        let _read = Fifo::make(&path("read@h1"), geteuid().as_raw()).unwrap();
+        for name in ["left@h1", "left@h2", "left@h1.of.another", "left@another-h1"] {
+            mkfifo(&path(name), Mode::S_IRWXU).unwrap();
+        }
+        std::fs::write(path("file@h1"), "").unwrap();
+        let made = Timestamp::from_second(std::fs::metadata(path("left@h1")).unwrap().mtime()).unwrap();
         let later = |seconds: i64| Timestamp::from_second(made.as_second() + seconds).unwrap();
         let names = || {
             let files = std::fs::read_dir(folder.path()).unwrap();
@@ -59,9 +63,10 @@ mod tests {
             names.sort();
             names
         };
-        remove_fifos(folder.path(), later(AGE_S_MIN - 1));
-        assert_eq!(names(), ["file", "left", "read"]);
-        remove_fifos(folder.path(), later(AGE_S_MIN + 1));
-        assert_eq!(names(), ["file", "read"]);
+        let all = names();
+        remove_fifos(folder.path(), "@h1", later(AGE_S_MIN - 1));
+        assert_eq!(names(), all);
+        remove_fifos(folder.path(), "@h1", later(AGE_S_MIN + 1));
+        assert_eq!(names(), ["file@h1", "left@another-h1", "left@h1.of.another", "left@h2", "read@h1"]);
     }
 }

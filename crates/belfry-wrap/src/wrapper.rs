@@ -18,7 +18,7 @@ use crate::command::{self, Command};
 use crate::exit::{Failure, code_of};
 use crate::history::{History, TellOutput};
 use crate::hold::{Held, Hold};
-use crate::host::{Stick, address, make_folders};
+use crate::host::{self, Stick, address, make_folders};
 use crate::instance::Instance;
 use crate::leftovers;
 use crate::parameters::{Absent, Parameters};
@@ -98,7 +98,7 @@ pub async fn run(
     let mut wrapper = Wrapper { parameters: &parameters, instance: &instance, signals: &signals, seat: None };
     let exit_code = wrapper.contest(&mut command, beside.as_mut(), history.as_mut()).await;
     wrapper.leave_seat().await;
-    leftovers::remove_fifos(&command::fifo_folder(&parameters), instance.clock.now());
+    leftovers::remove_fifos(&command::fifo_folder(&parameters), &host::mark(), instance.clock.now());
     if let Some(beside) = beside {
         beside.leave().await;
     }

@@ -243,14 +243,20 @@ fn root_writes_to_no_file_that_a_user_has_put_in_the_way_and_the_command_runs_al
     let logs =
         [("plain.20.stderr".to_owned(), "ran\n".to_owned()), ("plain.20.stdout".to_owned(), "printed\n".to_owned())];
     assert_eq!(machine.logs(), logs);
-    for link in ["log/linked.20.stdout", "lib/linked.stick"] {
+    // Files of a host have its name in theirs.
+    let of_host = |name: &str| {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        format!("lib/{}", name.replace('.', &format!("@{}.", host.trim())))
+    };
+    assert!(machine.file(&of_host("plain.stick")).is_file());
+    for link in ["log/linked.20.stdout", &of_host("linked.stick")] {
         symlink(&roots, machine.file(link)).unwrap();
     }
     let said = done(&mut machine.dcron(&parameters("DCRON_NAME=linked.%C"), command)).1;
     assert_eq!(said.matches("root does not follow it").count(), 2, "{said}");
     assert_eq!(std::fs::read_to_string(machine.file("log/linked.20.stderr")).unwrap(), "ran\n");
     // What can be refused before anything is claimed is.
-    for (name, link) in [("DCRON_NAME=alone", "lib/alone.lock"), ("DCRON_NAME=told", "log/told.dcron.log")] {
+    for (name, link) in [("DCRON_NAME=alone", &*of_host("alone.lock")), ("DCRON_NAME=told", "log/told.dcron.log")] {
         symlink(&roots, machine.file(link)).unwrap();
         let ran = machine.dcron(&[name, "DCRON_LLAP=true"], "exit 0").output().unwrap();
         assert_eq!(ran.status.code(), Some(71), "{ran:?}");
