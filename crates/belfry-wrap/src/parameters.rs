@@ -35,6 +35,8 @@ pub struct Parameters {
     /// The lock of the old wrapper is taken too.
     pub compat: bool,
     pub command: Vec<OsString>,
+    /// What was understood, and perhaps not meant.
+    pub doubts: Vec<String>,
 }
 
 /// What is done when the coordinator does not answer in time.
@@ -163,6 +165,14 @@ impl Given {
             }
         };
         let name = self.get("NAME").ok_or_else(|| format!("DCRON_NAME is missing; {USAGE}"))?;
+        let mut doubts = Vec::new();
+        let hosts_max = match self.get("MAXRETRY") {
+            Some("0") => {
+                doubts.push("DCRON_MAXRETRY=0 is taken for 1, one host and one attempt; write 1".to_owned());
+                1
+            }
+            Some(_) | None => self.number("MAXRETRY", 2, 1, u64::from(HOSTS_MAX))? as u32,
+        };
         let stick = if is_long_lived { LONG_LIVED_STICK } else { Duration::ZERO };
         let (ttl, keep) = (self.span("TTL", TTL_DEFAULT)?, self.span("KEEP", KEEP_DEFAULT)?);
         if ttl < TTL_MIN {
@@ -182,7 +192,7 @@ impl Given {
             name: Name::parse(name, is_long_lived)?,
             coordinator: self.coordinator()?,
             id: self.get("ID").map(str::to_owned),
-            hosts_max: self.number("MAXRETRY", 2, 1, u64::from(HOSTS_MAX))? as u32,
+            hosts_max,
             rule,
             stick: self.span("STICK", stick)?,
             lib_dir: self.get("LIBDIR").unwrap_or("/var/lib/dcron").into(),
@@ -203,6 +213,7 @@ impl Given {
             keep,
             compat: self.boolean("COMPAT", false)?,
             command,
+            doubts,
         };
         if parameters.compat && is_long_lived {
             return Err(
@@ -262,14 +273,11 @@ impl Given {
             .map_err(|wrong| format!("{PREFIX}{name}: {wrong}; a plain number means seconds"))
     }
 
+    /// 0 is no limit, as in crontabs of the old wrapper.
     fn memory(&self) -> Result<Option<u64>, String> {
         let Some(text) = self.get("RLIMIT_AS") else { return Ok(None) };
-        let mebibytes: u64 = text
-            .parse()
-            .ok()
-            .filter(|mebibytes| *mebibytes > 0)
-            .ok_or_else(|| format!("DCRON_RLIMIT_AS=`{text}` is not a number of MiB"))?;
-        Ok(Some(mebibytes.saturating_mul(1 << 20)))
+        let mebibytes: u64 = text.parse().map_err(|_| format!("DCRON_RLIMIT_AS=`{text}` is not a number of MiB"))?;
+        Ok((mebibytes > 0).then(|| mebibytes.saturating_mul(1 << 20)))
     }
 }
 
@@ -331,7 +339,8 @@ mod tests {
             ("DCRON_FIFO=/x", "DCRON_FIFO is not known"),
             ("DCRON_LLAP=maybe", "neither true nor false"),
             ("DCRON_RETRYON=ALWAYS", "CRASH or ABEXIT"),
-            ("DCRON_MAXRETRY=0", "from 1 to 90"),
+            ("DCRON_MAXRETRY=91", "from 1 to 90"),
+            ("DCRON_MAXRETRY=-1", "from 1 to 90"),
             ("DCRON_TTL=1", "at least 2 seconds"),
             ("DCRON_KEEP=5m", "at least 10 minutes"),
             ("DCRON_STICK=1.5", "plain number means seconds"),
@@ -358,6 +367,14 @@ mod tests {
     fn inside_of_another_command_its_saved_values_are_no_parameters() {
         let env = [&ENV[..], &[("DCRON_FIFO", "/run/x"), ("DCRON_OFFSET", "7")]].concat();
         assert!(read(&["true"], &env).is_ok());
+    }
+
+    #[test]
+    fn zeros_of_the_old_wrapper_mean_what_they_meant_there() {
+        let old = read(&["DCRON_RLIMIT_AS=0", "DCRON_MAXRETRY=0", "--", "true"], &ENV).unwrap();
+        assert_eq!((old.memory_bytes_max, old.hosts_max), (None, 1));
+        assert!(old.doubts.len() == 1 && old.doubts[0].contains("DCRON_MAXRETRY=0"), "{:?}", old.doubts);
+        assert!(read(&["DCRON_MAXRETRY=1", "--", "true"], &ENV).unwrap().doubts.is_empty());
     }
 
     #[test]

@@ -63,6 +63,9 @@ fn try_run(args: Vec<OsString>) -> Result<u8, Failure> {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     // A line that cannot be written, on a full disk or to a reader that is gone, is lost: to say so there too would end the wrapper and its command.
     log.with_ansi(false).log_internal_errors(false).init();
+    for doubt in &parameters.doubts {
+        tracing::warn!("{doubt}");
+    }
     // One lock for all time has no hour in it.
     let zone = if parameters.is_long_lived() { TimeZone::UTC } else { local_zone()? };
     let surroundings = Surroundings {
