@@ -198,22 +198,9 @@ pub(crate) fn make_fifo_folder(parameters: &Parameters) -> Result<(), Failure> {
 }
 
 fn log_in(user: &str, group: Option<&str>) -> Result<Login, Failure> {
-    let wrong = |cause: LookupError| {
-        // In the words of who wrote the crontab: agents say which field of a job it is.
-        let said = match cause {
-            LookupError::UnknownUser { user } => {
-                format!("user {user} does not exist on this host; create it (useradd {user}) or name another one")
-            }
-            LookupError::UnknownGroup { group } => {
-                format!("group {group} does not exist on this host; create it (groupadd {group}) or name another one")
-            }
-            failed @ LookupError::Failed { .. } => failed.to_string(),
-        };
-        Failure::SaidWrong(format!("DCRON_USER: {said}"))
-    };
-    let mut login = lookup_user(user).map_err(wrong)?;
+    let mut login = lookup_user(user).map_err(not_found)?;
     if let Some(group) = group {
-        login.gid = lookup_group(group).map_err(wrong)?;
+        login.gid = lookup_group(group).map_err(not_found)?;
     }
     if !geteuid().is_root() {
         let me = current_user().user;
@@ -230,6 +217,24 @@ fn log_in(user: &str, group: Option<&str>) -> Result<Login, Failure> {
         }
     }
     Ok(login)
+}
+
+fn not_found(cause: LookupError) -> Failure {
+    // In the words of who wrote the crontab: agents say which field of a job it is.
+    Failure::SaidWrong(match cause {
+        LookupError::UnknownUser { user } => {
+            format!(
+                "DCRON_USER: user {user} does not exist on this host; create it (useradd {user}) or name another one"
+            )
+        }
+        LookupError::UnknownGroup { group } => {
+            format!(
+                "DCRON_USER: group {group} does not exist on this host; create it (groupadd {group}) or name another one"
+            )
+        }
+        // Nothing is wrong with the crontab.
+        failed @ LookupError::Failed { .. } => return Failure::Cannot(format!("DCRON_USER: {failed}")),
+    })
 }
 
 /// Whoever is not root cannot raise a limit that was set for it.
@@ -268,4 +273,18 @@ fn environment(login: Option<&Login>) -> Vec<(OsString, OsString)> {
         env.extend(own.map(|(name, value)| (name.into(), value)));
     }
     env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_database_that_does_not_answer_is_no_mistake_in_the_crontab() {
+        let (name, reason) = ("joe".to_owned(), "Input/output error".to_owned());
+        let failed = not_found(LookupError::Failed { name, reason });
+        assert!(failed.code() == 71 && failed.to_string().starts_with("DCRON_USER: look up joe"), "{failed}");
+        assert_eq!(not_found(LookupError::UnknownUser { user: "joe".to_owned() }).code(), 64);
+        assert_eq!(not_found(LookupError::UnknownGroup { group: "joe".to_owned() }).code(), 64);
+    }
 }
