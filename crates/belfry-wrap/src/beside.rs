@@ -92,7 +92,7 @@ impl Hold<'_> {
                 Ok(OldTake::Held { by }) => format!("{by} runs it with the old wrapper"),
                 Ok(OldTake::Finished) => "it was run with the old wrapper".to_owned(),
                 Err(cause) if !cause.is_transient() => return Err(Failure::Cannot(cause.to_string())),
-                Err(cause) if clock.boottime() > until => return Err(Failure::CoordinatorAway(cause.to_string())),
+                Err(cause) if clock.boottime() > until => return Err(self.away_before_start(&cause)),
                 Err(_) => {
                     beating(&mut self.pulse, ttl / 4, tokio::time::sleep(ASK_AGAIN_AFTER)).await?;
                     continue;

@@ -21,6 +21,9 @@ pub enum Failure {
         "the coordinator does not answer: {0} (DCRON_ABSENT=run runs the command all the same, DCRON_WAIT sets how long to wait)"
     )]
     CoordinatorAway(String),
+    /// After this host had claimed the instance, and before a start.
+    #[error("{0}")]
+    AwayAfterClaim(String),
     #[error("{0}")]
     CutOff(String),
     #[error("{0}")]
@@ -42,7 +45,7 @@ impl Failure {
         match self {
             Failure::SaidWrong(_) => SAID_WRONG,
             Failure::Cannot(_) => CANNOT,
-            Failure::CoordinatorAway(_) => COORDINATOR_AWAY,
+            Failure::CoordinatorAway(_) | Failure::AwayAfterClaim(_) => COORDINATOR_AWAY,
             Failure::CutOff(_) => CUT_OFF,
             Failure::NotExecutable(_) => NOT_EXECUTABLE,
             Failure::NotFound(_) => NOT_FOUND,

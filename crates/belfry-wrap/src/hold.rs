@@ -8,6 +8,7 @@
 //! **Why a coordinator in good health costs nobody his command.** From the claim to the last word the last beat that succeeded is never much older
 //! than TTL/4 because of what happens here: beats go on while a start takes its time, and what starts by an old one is beaten for at once.
 
+use std::error::Error;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use belfry_coord::{CoordError, Guard, Pulse, PulseError, Trust, Write};
 use belfry_core::Version;
 use belfry_core::service::{Ended as ServiceEnd, RESTART_DELAY_DEFAULT, ServiceRule};
 use belfry_core::state::{Values, merge_within};
-use belfry_core::wrapped::{End, Last, Outcome, Phase, Record, Rule, Shared};
+use belfry_core::wrapped::{End, Holder, Last, Outcome, Phase, Record, Rule, Shared, Step};
 use belfry_exec::{Deadline, Exit, ExitStatus, LastMoments, SpawnError};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
@@ -390,7 +391,7 @@ impl Hold<'_> {
                 Ok(()) => has_beaten = true,
                 Err(PulseError::Dead(_)) => return Err(Failure::CutOff(TAKEN.into())),
                 Err(cause) if self.instance.clock.boottime() > until => {
-                    return Err(Failure::CoordinatorAway(cause.to_string()));
+                    return Err(self.away_before_start(&cause));
                 }
                 Err(_) => tokio::time::sleep(ASK_AGAIN_AFTER).await,
             }
@@ -413,6 +414,19 @@ impl Hold<'_> {
                 Err(_) => tokio::time::sleep(ASK_AGAIN_AFTER).await,
             }
         }
+    }
+
+    /// The claim is not undone by that: others see this host fall silent.
+    pub(crate) fn away_before_start(&self, cause: &dyn Error) -> Failure {
+        let then = match self.record.next_step(Holder::Silent) {
+            Step::TakeOver { .. } => "a host that stands by, or comes later, starts it after the TTL",
+            Step::Leave | Step::StandBy | Step::GiveUp => "no other host runs it",
+        };
+        let cause = cause.source().unwrap_or(cause);
+        Failure::AwayAfterClaim(format!(
+            "this host has the instance, but attempt {} was not started, because the coordinator does not answer any more: {cause}; {then} (DCRON_ABSENT counts only until the instance is claimed)",
+            self.record.attempt
+        ))
     }
 
     /// For a coordinator that does not answer since this moment; who is asked to end waits only a little.
@@ -518,7 +532,7 @@ impl Hold<'_> {
                 Ok(answer) => return Ok(answer),
                 Err(cause) if !cause.is_transient() => return Err(Failure::Cannot(cause.to_string())),
                 Err(cause) if self.instance.clock.boottime() > until => {
-                    return Err(Failure::CoordinatorAway(cause.to_string()));
+                    return Err(self.away_before_start(&cause));
                 }
                 Err(_) => {
                     tokio::time::sleep(ASK_AGAIN_AFTER).await;

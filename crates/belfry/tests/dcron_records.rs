@@ -377,15 +377,19 @@ impl Wrapping {
     }
 
     async fn run(&self, command: &[&str]) -> Result<u8, Failure> {
+        self.run_with(&[], command).await
+    }
+
+    async fn run_with(&self, parameters: &[&str], command: &[&str]) -> Result<u8, Failure> {
         let words = [
             "DCRON_NAME=slow.%Y".to_owned(),
             "DCRON_COORD=memory".to_owned(),
             "DCRON_TTL=2".to_owned(),
             format!("DCRON_LIBDIR={}", self.place("lib")),
             format!("DCRON_LOGDIR={}", self.place("log")),
-            "--".to_owned(),
         ];
-        let words = words.into_iter().chain(command.iter().map(|word| (*word).to_owned()));
+        let given = [parameters, &["--"], command].concat();
+        let words = words.into_iter().chain(given.into_iter().map(str::to_owned));
         let parameters = Parameters::read(words.map(Into::into), []).unwrap();
         let surroundings = Surroundings {
             zygote: ZygoteCommand { program: PROGRAM.into(), args: vec!["__zygote".to_owned()] },
@@ -420,6 +424,20 @@ async fn what_starts_late_is_beaten_for_at_once_and_not_cut_off() {
     let wrapping = Wrapping::with(0..=0, Duration::from_millis(900));
     let exit_code = wrapping.run(&["sleep", "1"]).await;
     assert_eq!((exit_code.unwrap(), outcome(&wrapping.record().await)), (0, Some(Outcome::Succeeded)));
+}
+
+/// It says what becomes of the instance, and does not send whoever reads it to a parameter that would not have helped.
+#[tokio::test]
+async fn a_coordinator_that_goes_away_between_claim_and_start_is_told_as_that() {
+    for (rule, says) in [("", "no other host runs it"), ("CRASH", "starts it after the TTL")] {
+        let wrapping = Wrapping::with(0..=100, Duration::from_secs(60));
+        let parameters = ["DCRON_WAIT=1", "DCRON_ABSENT=run", &format!("DCRON_RETRYON={rule}")];
+        let failure = wrapping.run_with(&parameters, &["true"]).await.unwrap_err();
+        assert_eq!((failure.code(), outcome(&wrapping.record().await)), (75, None));
+        let said = failure.to_string();
+        assert!(said.contains("attempt 1 was not started") && said.contains(says), "{said}");
+        assert!(!said.contains("DCRON_ABSENT=run"), "{said}");
+    }
 }
 
 /// What instances of a name share cannot be read for a while, and all else goes on.
