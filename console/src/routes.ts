@@ -1,4 +1,4 @@
-// Every page of the console, one line each. A line without `load` is reserved for a page that does not exist yet: no menu shows it.
+// Every page of the console, one line each.
 import type { Component } from 'svelte';
 
 import type { Messages } from './i18n/messages.svelte';
@@ -9,7 +9,7 @@ export type PageModule = { default: Component<{ params: Record<string, string> }
 
 export interface Route {
   path: string;
-  load?: () => Promise<unknown>;
+  load: () => Promise<unknown>;
   /** In the menu under this name, for those who hold the role somewhere (or everywhere). */
   menu?: { label: keyof Messages['menu']; needs: Role; everywhere?: boolean };
   /** Shown without a session. */
@@ -42,10 +42,6 @@ export const routeNames = Object.keys(routes) as RouteName[];
 
 export function routeOf(name: RouteName): Route {
   return routes[name];
-}
-
-export function exists(name: RouteName): boolean {
-  return routeOf(name).load !== undefined;
 }
 
 /** The address of a page: `href('job', { ns: 'shop', name: 'nightly' }, { tab: 'revisions' })`. */

@@ -1,6 +1,7 @@
 // A list read page by page with the API's cursors. Pages that are shown can be read again in place, without losing the scroll.
 import { untrack } from 'svelte';
 
+import { contact } from './contact.svelte';
 import { asFailure, isAbort, type Failure } from './failure';
 import { Told, type Edit } from './told';
 
@@ -131,6 +132,16 @@ export class Pager<T> {
     if (again !== undefined) await this.restart(undefined, again);
     else if (due) await this.refresh(...due);
   }
+}
+
+/** For the script of a component: reads again when the server is back. What was asked before the break may never be answered. */
+export function whenBack<T>(pager: Pager<T>, again = (): void => void pager.restart()): void {
+  $effect(() =>
+    contact.onBack(() => {
+      pager.stop();
+      again();
+    }),
+  );
 }
 
 function edited<T>(pages: Page<T>[], edit: Edit<T>): Page<T>[] {

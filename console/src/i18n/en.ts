@@ -500,7 +500,6 @@ export const en = {
   job: {
     tabs: { about: 'Job', revisions: 'Revisions', state: 'Saved state', document: 'Document' },
     tabsLabel: 'Parts of the job',
-    enabled: 'Enabled',
     paused: 'Paused',
     home: (node: string) => `home ${node}`,
     revision: (n: number) => `revision ${n}`,
@@ -528,7 +527,6 @@ export const en = {
     paused_: (name: string) => `${name} is paused`,
     resumed: (name: string) => `${name} is resumed`,
     started: 'A run was started.',
-    show: 'Show it',
     killed: (n: number) => (n === 0 ? 'There was nothing to kill.' : `${s(n, 'run')} told to end`),
     killAsk: (name: string) => `Kill all runs of ${name}?`,
     killText: 'Each gets TERM, and KILL after its grace, with its whole process tree, wherever it runs.',
@@ -545,8 +543,6 @@ export const en = {
       force: 'Also when a run is going that it should not overlap',
     },
     revisions: {
-      by: 'By',
-      at: 'At',
       current: 'current',
       compare: 'Compared with the revision before',
       compareCurrent: 'Compared with the current one',

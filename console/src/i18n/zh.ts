@@ -487,7 +487,6 @@ export const zh: Messages = {
   job: {
     tabs: { about: '任务', revisions: '修订', state: '保存的状态', document: '文档' },
     tabsLabel: '任务的各部分',
-    enabled: '已启用',
     paused: '已暂停',
     home: (node) => `归属节点 ${node}`,
     revision: (n) => `修订 ${n}`,
@@ -515,7 +514,6 @@ export const zh: Messages = {
     paused_: (name) => `${name} 已暂停`,
     resumed: (name) => `${name} 已恢复`,
     started: '已启动一次运行。',
-    show: '查看',
     killed: (n) => (n === 0 ? '没有可终止的运行。' : `已通知 ${n} 个运行结束`),
     killAsk: (name) => `终止 ${name} 的全部运行？`,
     killText: '无论在哪个节点，每个运行的整个进程树都会收到 TERM，宽限期后收到 KILL。',
@@ -532,8 +530,6 @@ export const zh: Messages = {
       force: '即使有不应重叠的运行也启动',
     },
     revisions: {
-      by: '作者',
-      at: '时间',
       current: '当前',
       compare: '与前一修订比较',
       compareCurrent: '与当前修订比较',

@@ -7,7 +7,6 @@ export interface Toast {
   id: number;
   kind: 'done' | 'failed';
   text: string;
-  link?: { href: string; text: string };
 }
 
 const DONE_MS = 6_000;
@@ -16,8 +15,8 @@ class ToastList {
   shown: Toast[] = $state.raw([]);
   private next = 1;
 
-  done(text: string, link?: Toast['link']): void {
-    const id = this.add({ kind: 'done', text, ...(link ? { link } : {}) });
+  done(text: string): void {
+    const id = this.add({ kind: 'done', text });
     setTimeout(() => this.close(id), DONE_MS);
   }
 

@@ -1,5 +1,6 @@
 // Success by day from the counts of the overview. Pure.
 import type { Overview } from '../api/views';
+import { BAD_STATES } from '../runs/states';
 
 export interface Day {
   /** `2026-11-18`, a day of UTC as the server counts. */
@@ -10,7 +11,6 @@ export interface Day {
   other: number;
 }
 
-const BAD: readonly string[] = ['failed', 'timed_out', 'lost'];
 const DAY_MS = 86_400_000;
 
 /** One for each of the last days, the oldest first, also those without runs. */
@@ -20,7 +20,7 @@ export function days(overview: Overview, now: number, count: number): Day[] {
     const known = made.find((one) => one.day === day.slice(0, 10));
     if (!known) continue;
     if (state === 'succeeded') known.good += runs;
-    else if (BAD.includes(state)) known.bad += runs;
+    else if (BAD_STATES.includes(state)) known.bad += runs;
     else known.other += runs;
   }
   return made;
