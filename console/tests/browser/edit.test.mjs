@@ -82,6 +82,21 @@ for (const kind of Object.keys(BASE)) {
   });
 }
 
+test('an empty argument stays when another one is edited', async () => {
+  await job('empty-argument', { action: { exec: { argv: ['printf', '%s|', '', 'x'] } } });
+  await visit(page, belfry, '#/jobs/default/empty-argument/edit');
+  const argument = (index) => page.locator('[data-field="action.exec.argv"] textarea').nth(index);
+  await argument(3).fill('y');
+  await save();
+  const argv = async () => (await belfry.api('GET', '/jobs/default/empty-argument')).document.action.exec.argv;
+  assert.deepEqual(await argv(), ['printf', '%s|', '', 'y']);
+  // One that is not wanted is taken away.
+  await visit(page, belfry, '#/jobs/default/empty-argument/edit');
+  await page.getByRole('button', { name: /^Delete .*3$/ }).click();
+  await save();
+  assert.deepEqual(await argv(), ['printf', '%s|', 'y']);
+});
+
 test('the fields that do not go with those above', async () => {
   await belfry.api('PUT', '/scripts/default/stored', { body: 'true' });
   for (const [path, { from, value, instead }] of Object.entries(APART)) {

@@ -27,10 +27,10 @@ const SAMPLES = {
   'as.umask': '027',
   'signature.file': '/bin/true',
   'signature.sha256': 'a'.repeat(64),
-  'action.exec.argv': ['/bin/true', '--flag', 'two\nlines'],
+  'action.exec.argv': ['/bin/true', '--flag', '', 'two\nlines'],
   'action.script.body': '#!/bin/bash\necho hi\n',
   'action.script.interpreter': '/bin/bash',
-  'action.service.argv': ['/bin/sleep', '600'],
+  'action.service.argv': ['/bin/sh', '-c', 'sleep 600', ''],
 };
 const BY_KIND = { text: 'some text', duration: '45s', size: '64MiB', number: 0.5, integer: 3, list: ['a', 'b'], numbers: [200, 204], map: { a: 'one', 'b-c': 'two: three' }, any: { a: [1, 'x'] } };
 
@@ -62,7 +62,12 @@ export async function fill(page, leaf, value) {
     return undefined;
   }
   if (['list', 'numbers', 'schedule'].includes(leaf.kind)) {
-    for (const [index, item] of [value].flat().entries()) await field.locator('li').nth(index).locator('input, textarea').fill(String(item));
+    for (const [index, item] of [value].flat().entries()) {
+      const input = field.locator('li').nth(index).locator('input, textarea');
+      // What was never typed in is no item.
+      if (item === '') await input.fill('-');
+      await input.fill(String(item));
+    }
     return undefined;
   }
   return field.locator('input, textarea').first().fill(leaf.kind === 'any' ? JSON.stringify(value) : String(value));
@@ -70,13 +75,14 @@ export async function fill(page, leaf, value) {
 
 export function shown(page, leaf) {
   return page.locator(`[data-field="${leaf.path}"]`).evaluate((field, kind) => {
-    const texts = (selector) => [...field.querySelectorAll(selector)].map((input) => input.value).filter((text) => text !== '');
+    // The last one is for one more.
+    const texts = () => [...field.querySelectorAll('li input, li textarea')].map((input) => input.value).slice(0, -1);
     if (kind === 'switch') return field.querySelector('input').checked;
     if (kind === 'placement') return field.querySelector('input') ? { sticky: field.querySelector('input').value } : field.querySelector('select').value;
     if (kind === 'choice') return field.querySelector('select').value;
     if (kind === 'map') return Object.fromEntries([...field.querySelectorAll('li')].map((row) => [row.querySelector('input').value, row.querySelector('textarea').value]).filter(([key]) => key !== ''));
-    if (kind === 'list' || kind === 'schedule') return texts('li input, li textarea');
-    if (kind === 'numbers') return texts('li input').map(Number);
+    if (kind === 'list' || kind === 'schedule') return texts();
+    if (kind === 'numbers') return texts().map(Number);
     const { value } = field.querySelector('input, textarea');
     return kind === 'number' || kind === 'integer' ? Number(value) : value;
   }, leaf.kind);

@@ -26,7 +26,7 @@ export interface FieldSpec {
   /** Offered while typing; other values are taken too. */
   suggest?: readonly string[] | 'nodes' | 'scripts' | 'zones';
   required?: boolean;
-  /** Items of a list that may have several lines. */
+  /** Items of a list that may have several lines, or be empty. */
   lines?: boolean;
 }
 
