@@ -68,7 +68,7 @@ function repeat(every: number, again: () => void): () => void {
 
 /**
  * For the script of a component. `key` is read reactively, and compared by its JSON text: another one forgets the data and loads anew.
- * `every` reads again after so many milliseconds, while the window is seen.
+ * `every` reads again after so many milliseconds, while the window is seen and no answer is waited for.
  */
 export function resource<K, T>(
   key: () => K,
@@ -83,7 +83,10 @@ export function resource<K, T>(
     if (wanted === null) return;
     void untrack(() => made.reload((signal) => load(wanted as Exclude<K, null>, signal)));
     const forget = contact.onBack(() => void made.reload());
-    const stop = how.every && repeat(how.every, () => void made.reload());
+    const stop = how.every && repeat(how.every, () => {
+      // An answer that takes longer than that would else never be there.
+      if (!made.loading) void made.reload();
+    });
     return () => {
       forget();
       if (stop) stop();

@@ -1,6 +1,7 @@
 // Something read for a page: read again when its key is another one, never because the key was looked at again.
 import { expect, it, vi } from 'vitest';
 
+import { contact } from '../../src/api/contact.svelte';
 import { Resource, resource } from '../../src/api/resource.svelte';
 
 /** A job that live events replace, as a page holds it. */
@@ -105,6 +106,34 @@ it('what is read every so often is read at once when the window is seen again, i
   expect(asked).toBe(3);
   stop();
   expect(listeners.size).toBe(0);
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+it('what takes longer to read than the time between two readings is there all the same, and is asked anew when the server is back', async () => {
+  vi.useFakeTimers();
+  vi.stubGlobal('document', { baseURI: 'http://belfry/', hidden: false, addEventListener: () => {}, removeEventListener: () => {} });
+  let asked = 0;
+  let made: Resource<string> | undefined;
+  const stop = $effect.root(() => {
+    made = resource(
+      () => 'all',
+      (_, signal) =>
+        new Promise<string>((answer, refuse) => {
+          asked++;
+          setTimeout(() => answer('slow'), 2_500);
+          signal.addEventListener('abort', () => refuse(signal.reason as Error));
+        }),
+      { every: 1_000 },
+    );
+  });
+  await vi.advanceTimersByTimeAsync(5_000);
+  expect([made?.data, asked]).toEqual(['slow', 2]);
+  contact.lost();
+  contact.heard();
+  expect(asked).toBe(3);
+  stop();
+  vi.clearAllTimers();
   vi.useRealTimers();
   vi.unstubAllGlobals();
 });
