@@ -577,6 +577,44 @@ test('revisions show what changed and are restored', async () => {
   assert.equal((await documentOf('default/revised')).description ?? '', '');
 });
 
+test('what others change in a job is shown, on its page and in the list', async () => {
+  await job('others', 'watched', 'true', { schedule: '0 4 * * *' });
+  const list = await openWindow(browser);
+  await signIn(list, belfry, 'admin', belfry.password, '#/jobs?namespace=others');
+  await list.getByLabel('Choose others/watched').waitFor();
+  await visit(page, belfry, '#/jobs/others/watched');
+  await button('Pause').waitFor();
+  await belfry.api('POST', '/jobs/others/watched/pause');
+  await page.locator('main header').getByText('Paused', { exact: true }).waitFor();
+  await button('Resume').waitFor();
+  await list.locator('tr[data-row]', { hasText: 'watched' }).getByText('paused', { exact: true }).waitFor();
+  assert.deepEqual(list.errors, []);
+  await list.context().close();
+});
+
+test('what was refused because somebody else had saved can be done once that is read', async () => {
+  await job('default', 'raced');
+  await belfry.api('PATCH', '/jobs/default/raced', { description: 'theirs' });
+  await visit(page, belfry, '#/jobs/default/raced?tab=revisions&revision=1');
+  const told = () => page.evaluate(() => globalThis.toasts);
+  /** Until it is taken; at first somebody saves while one is asked whether it is meant. */
+  const insist = async (name, ask, taken) => {
+    for (let tries = 0; !(await told()).some((toast) => toast.includes(taken)); tries++) {
+      assert.ok(tries < 20, `${name} is refused for ever`);
+      const { length } = await told();
+      await button(name).click();
+      await ask();
+      if (tries === 0) await belfry.api('PATCH', '/jobs/default/raced', { description: `before ${name}` });
+      await confirm(name);
+      await page.waitForFunction((many) => globalThis.toasts.length > many, length);
+    }
+  };
+  await insist('Restore', () => dialog().waitFor(), 'Revision 1 is restored');
+  assert.equal((await documentOf('default/raced')).description ?? '', '');
+  await insist('Delete', () => dialog().getByRole('textbox').fill('raced'), 'default/raced is deleted');
+  assert.equal((await belfry.api('GET', '/jobs/default/raced', undefined, { status: true })).status, 404);
+});
+
 test('deleting needs the name, and what is not there is said as the API says it', async () => {
   await job('default', 'doomed');
   await visit(page, belfry, '#/jobs/default/doomed');
