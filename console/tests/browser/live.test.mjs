@@ -114,6 +114,33 @@ test('a server that goes away is said so, nothing is shown as if it still ran, a
   await page.context().close();
 });
 
+test('what is not known to be saved is not said to be tried again, and stays to be saved', async () => {
+  await belfry.api('POST', '/jobs', { name: 'unheard', action: { shell: { command: 'true' } } });
+  const page = await openWindow(browser);
+  await signIn(page, belfry, 'admin', belfry.password, '#/jobs/default/unheard/edit');
+  const description = page.locator('[data-field=description] input');
+  await description.fill('at first');
+  await page.getByText('The server would take it.').waitFor();
+  await belfry.halt();
+  await page.getByText('The server does not answer.').first().waitFor();
+  // What was judged before it was changed once more does not stand there for it, and no dry run is in doubt.
+  await description.fill('then');
+  await page.getByText('The server would take it.').waitFor({ state: 'detached' });
+  assert.equal(await page.locator('.verdict').textContent().then((text) => text.trim()), '');
+  await page.getByRole('button', { name: 'Save', exact: true }).click();
+  await page.locator('.verdict').getByText('It may or may not have happened: look before trying again.').waitFor();
+  assert.equal(await page.getByText('Nothing was lost.').count(), 0);
+  await shot(page, 'edit-unheard');
+  await belfry.restart();
+  // What the save was answered stands there until it is done.
+  await page.locator('strong', { hasText: 'The server does not answer.' }).waitFor({ state: 'detached' });
+  await page.getByRole('button', { name: 'Save', exact: true }).click();
+  await page.waitForURL(/unheard$/);
+  assert.equal((await belfry.api('GET', '/jobs/default/unheard')).document.description, 'then');
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+});
+
 test('a server that falls silent is said so, what may have changed is marked, and all is live again when it goes on', async () => {
   await belfry.api('POST', '/jobs', { name: 'silent', action: { shell: { command: 'echo going; sleep infinity' } } });
   const { id } = await belfry.api('POST', '/jobs/default/silent/run', {});

@@ -44,7 +44,10 @@ export class Check {
       this.verdict = { kind: 'good', exists: answer.created.length === 0 };
     } catch (thrown) {
       if (isAbort(thrown) || going.signal.aborted) return;
-      this.refuse(asFailure(thrown));
+      const failure = asFailure(thrown);
+      // Nothing was judged, and nothing can have happened.
+      if (failure.status === 0) this.forget();
+      else this.refuse(failure);
     }
   }
 }
