@@ -1,7 +1,7 @@
 // The requests about jobs that pages share.
 import { client, take } from './client';
 import type { Job } from './views';
-import { newKey } from './key';
+import { asOneWish } from './key';
 import type { Page } from './pager.svelte';
 
 export interface JobFilter {
@@ -44,9 +44,7 @@ export interface RunParameters {
 }
 
 export function runJob(ns: string, name: string, given: RunParameters = {}) {
-  // The same press of the button is the same run, however often the network makes us ask.
-  const body = { ...given, idempotency_key: newKey() };
-  return take(client.POST('/api/v1/jobs/{ns}/{name}/run', { params: { path: { ns, name } }, body }));
+  return asOneWish([ns, name, given], (key) => take(client.POST('/api/v1/jobs/{ns}/{name}/run', { params: { path: { ns, name } }, body: { ...given, idempotency_key: key } })));
 }
 
 /** A null takes the label away. */

@@ -1,6 +1,6 @@
 // The requests about runs that pages share.
 import { client, take, type Schemas } from './client';
-import { newKey } from './key';
+import { asOneWish } from './key';
 import type { Page } from './pager.svelte';
 
 export type Run = Schemas['RunView'];
@@ -25,5 +25,5 @@ export function killRun(id: string) {
 }
 
 export function rerun(id: string) {
-  return take(client.POST('/api/v1/runs/{id}/rerun', { params: { path: { id } }, body: { idempotency_key: newKey() } }));
+  return asOneWish(id, (key) => take(client.POST('/api/v1/runs/{id}/rerun', { params: { path: { id } }, body: { idempotency_key: key } })));
 }
