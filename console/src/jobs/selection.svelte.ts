@@ -1,4 +1,4 @@
-// The jobs that are chosen in a list, and what is done to all of them: a few at a time, each refusal kept.
+// The jobs that are chosen in a list, and what is done to all of them: a few at a time, each failure kept.
 import { SvelteMap } from 'svelte/reactivity';
 
 import type { Job } from '../api/views';
@@ -8,7 +8,7 @@ const AT_ONCE = 4;
 
 export interface Outcome {
   done: number;
-  refused: { job: Job; failure: Failure }[];
+  failed: { job: Job; failure: Failure }[];
 }
 
 export class Selection {
@@ -35,7 +35,7 @@ export class Selection {
 }
 
 export async function forEachJob(jobs: readonly Job[], act: (job: Job) => Promise<unknown>, progress: (done: number) => void): Promise<Outcome> {
-  const outcome: Outcome = { done: 0, refused: [] };
+  const outcome: Outcome = { done: 0, failed: [] };
   const left = [...jobs];
   let finished = 0;
   const worker = async () => {
@@ -44,7 +44,7 @@ export async function forEachJob(jobs: readonly Job[], act: (job: Job) => Promis
         await act(job);
         outcome.done++;
       } catch (thrown) {
-        outcome.refused.push({ job, failure: asFailure(thrown) });
+        outcome.failed.push({ job, failure: asFailure(thrown) });
       }
       progress(++finished);
     }

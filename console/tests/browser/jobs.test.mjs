@@ -238,6 +238,23 @@ test('many are paused, resumed and labelled at once', async () => {
   assert.notEqual(document.enabled, false);
 });
 
+test('what was refused for one of many stays chosen', async () => {
+  for (const name of ['one', 'two', 'three']) await job('partly', name, 'true', { schedule: '0 4 * * *' });
+  await visit(page, belfry, '#/jobs?namespace=partly');
+  await page.getByLabel('Choose partly/one').waitFor();
+  await page.getByLabel('Choose all').check();
+  await button('Pause (3)').click();
+  await belfry.api('DELETE', '/jobs/partly/two');
+  await confirm('Pause');
+  await toasted(page, 'Pause: done for 2 jobs');
+  await toasted(page, 'Refused for 1 job; partly/two');
+  const bar = page.getByRole('group', { name: 'What to do with the chosen jobs' });
+  await bar.getByText('1 job chosen').waitFor();
+  await until('the two are paused', async () => (await page.getByText('paused', { exact: true }).count()) === 2);
+  assert.deepEqual(await page.locator('tr[data-row] input:checked').count(), 0);
+  await button('Clear', bar).click();
+});
+
 test('after something was done to jobs of several pages each of them shows it', async () => {
   const documents = Array.from({ length: 150 }, (_, n) => ({ namespace: 'pages', name: `job-${1000 + n}`, action: { shell: { command: 'true' } } }));
   await belfry.api('POST', '/apply', { documents });

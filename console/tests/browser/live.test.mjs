@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
 import { ended, until } from './belfry.mjs';
-import { openWindow, shot, signIn, startBoth, visit } from './browser.mjs';
+import { openWindow, shot, signIn, startBoth, toasted, visit } from './browser.mjs';
 
 let belfry;
 let browser;
@@ -120,6 +120,9 @@ test('what is not known to be saved is not said to be tried again, and stays to 
   await signIn(page, belfry, 'admin', belfry.password, '#/jobs/default/unheard/edit');
   const description = page.locator('[data-field=description] input');
   await description.fill('at first');
+  const list = await openWindow(browser, { language: 'zh' });
+  await signIn(list, belfry, 'admin', belfry.password, '#/jobs?q=unheard');
+  await list.locator('tr[data-row] input').check();
   await page.getByText('The server would take it.').waitFor();
   await belfry.halt();
   await page.getByText('The server does not answer.').first().waitFor();
@@ -131,14 +134,21 @@ test('what is not known to be saved is not said to be tried again, and stays to 
   await page.locator('.verdict').getByText('It may or may not have happened: look before trying again.').waitFor();
   assert.equal(await page.getByText('Nothing was lost.').count(), 0);
   await shot(page, 'edit-unheard');
+  // Neither is it refused: it stays chosen.
+  await list.getByRole('button', { name: '暂停 (1)' }).click();
+  await toasted(list, 'default/unheard: 服务端没有应答。 可能已经发生，也可能没有');
+  assert.equal(await list.locator('tr[data-row] input').isChecked(), true);
+  await shot(list, 'bulk-unheard');
   await belfry.restart();
   // What the save was answered stands there until it is done.
   await page.locator('strong', { hasText: 'The server does not answer.' }).waitFor({ state: 'detached' });
   await page.getByRole('button', { name: 'Save', exact: true }).click();
   await page.waitForURL(/unheard$/);
   assert.equal((await belfry.api('GET', '/jobs/default/unheard')).document.description, 'then');
-  assert.deepEqual(page.errors, []);
-  await page.context().close();
+  for (const one of [page, list]) {
+    assert.deepEqual(one.errors, []);
+    await one.context().close();
+  }
 });
 
 test('a server that falls silent is said so, what may have changed is marked, and all is live again when it goes on', async () => {
