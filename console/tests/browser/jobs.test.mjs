@@ -592,6 +592,15 @@ test('revisions show what changed and are restored', async () => {
   await confirm('Restore');
   await toasted(page, 'Revision 1 is restored');
   assert.equal((await documentOf('default/revised')).description ?? '', '');
+  // A job that is paused stays so, whatever it was then.
+  await belfry.api('POST', '/jobs/default/revised/pause');
+  await page.locator('main header').getByText('Paused', { exact: true }).waitFor();
+  await page.getByRole('link', { name: /^2 / }).first().click();
+  await button('Restore').click();
+  await confirm('Restore');
+  await toasted(page, 'Revision 2 is restored');
+  const { description, enabled } = await documentOf('default/revised');
+  assert.deepEqual({ description, enabled }, { description: 'changed', enabled: false });
 });
 
 test('what others change in a job is shown, on its page and in the list', async () => {
