@@ -126,6 +126,8 @@ test('what is not known to be saved is not said to be tried again, and stays to 
   await page.getByText('The server would take it.').waitFor();
   await belfry.halt();
   await page.getByText('The server does not answer.').first().waitFor();
+  await page.locator('[data-field=schedule] input').first().fill('0 4 * * *');
+  await page.locator('.preview .refused').getByText('The server does not answer.').waitFor();
   // What was judged before it was changed once more does not stand there for it, and no dry run is in doubt.
   await description.fill('then');
   await page.getByText('The server would take it.').waitFor({ state: 'detached' });
