@@ -7,7 +7,7 @@ import { zh } from '../../src/i18n/zh';
 import { definition } from '../../src/jobs/definition';
 import { readEnvironment } from '../../src/jobs/environment';
 import { yaml } from '../../src/jobs/yaml';
-import { fireRows } from '../../src/schedule/fires';
+import { fireRows, offsetAt } from '../../src/schedule/fires';
 
 describe('a document as YAML', () => {
   it('quotes only what YAML would read otherwise', () => {
@@ -49,5 +49,15 @@ it('lines of KEY=VALUE are read, and the one that is not is named', () => {
 
 it('fires show where the clock changes', () => {
   const at = (local: string) => ({ at: local, local, note: null });
-  expect(fireRows([at('2026-10-24T02:30:00+02:00'), at('2026-10-25T02:30:00+01:00')]).map((row) => row.change)).toEqual([null, { from: '+02:00', to: '+01:00' }]);
+  const change = { from: '+02:00', to: '+01:00' };
+  const changes = (now: string | null, ...local: string[]) => fireRows(local.map(at), now).map((row) => row.change);
+  expect(changes('+02:00', '2026-10-24T02:30:00+02:00', '2026-10-25T02:30:00+01:00')).toEqual([null, change]);
+  // Also when it is changed before the next one.
+  expect(changes('+02:00', '2026-11-01T02:30:00+01:00', '2026-12-01T02:30:00+01:00')).toEqual([change, null]);
+  expect(changes(null, '2026-11-01T02:30:00+01:00')).toEqual([null]);
+});
+it('the offset of a zone is as the API writes it', () => {
+  const [summer, winter] = [Date.parse('2026-07-01T00:00:00Z'), Date.parse('2026-12-01T00:00:00Z')];
+  expect([offsetAt(summer, 'Europe/Berlin'), offsetAt(winter, 'Europe/Berlin')]).toEqual(['+02:00', '+01:00']);
+  expect(['UTC', 'Europe/London', 'Asia/Kolkata', 'America/St_Johns', 'Not/Known'].map((zone) => offsetAt(winter, zone))).toEqual(['+00:00', '+00:00', '+05:30', '-03:30', null]);
 });
