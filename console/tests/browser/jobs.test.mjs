@@ -534,7 +534,22 @@ test('saved state is read and changed', async () => {
   await button('Save').click();
   await page.getByRole('alert').waitFor();
   assert.equal((await belfry.api('GET', '/jobs/default/keeper/state')).values.N, '41');
+  await page.locator('td').getByText('41', { exact: true }).waitFor();
+  assert.deepEqual(await violations(page), []);
+  await shot(page, 'job-state-refused');
   await button('Cancel').click();
+  await page.getByText('41', { exact: true }).waitFor();
+  // Who has seen what was kept meanwhile may have it otherwise all the same.
+  await button('Edit').click();
+  await page.getByLabel('Value').fill('45');
+  await belfry.api('PUT', '/jobs/default/keeper/state', { values: { N: '46' } });
+  await button('Save').click();
+  await page.locator('td').getByText('46', { exact: true }).waitFor();
+  assert.equal(await page.getByLabel('Value').inputValue(), '45');
+  await button('Save').click();
+  await page.locator('td').getByText('45', { exact: true }).waitFor();
+  assert.equal((await belfry.api('GET', '/jobs/default/keeper/state')).values.N, '45');
+  await ended(belfry, (await belfry.api('POST', '/jobs/default/keeper/run', {})).id);
   await page.getByText('41', { exact: true }).waitFor();
   // Keys are added and taken away.
   const kept = async () => (await belfry.api('GET', '/jobs/default/keeper/state')).values;
