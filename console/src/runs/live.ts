@@ -18,10 +18,10 @@ export function merged(run: Run, change: Run | undefined): Run {
   return { ...run, ...change, command: change.command ?? run.command ?? null };
 }
 
-/** Whether a run that the server gave for these states and this node, by its id, is still one of them. Its job may have another name than it had. */
-export function remains(run: Run, states: string | undefined, node: string | undefined): boolean {
+/** Whether a run that the server gave for these states, this node, by its id, and from this instant on is still one of them. Its job may have another name than it had. */
+export function remains(run: Run, states: string | undefined, node: string | undefined, from?: string): boolean {
   const wanted = states?.split(',').filter(Boolean) ?? [];
-  return (wanted.length === 0 || wanted.includes(run.state)) && (!node || node === run.node);
+  return (wanted.length === 0 || wanted.includes(run.state)) && (!node || node === run.node) && !(from && Date.parse(run.planned) < Date.parse(from));
 }
 
 /** Whether a run that an event tells of belongs into a list; the server decides in the same way when the list is read. */
@@ -29,9 +29,7 @@ export function matches(run: Run, filter: RunFilter): boolean {
   // A name alone is of the namespace `default`.
   if (filter.job && (filter.job.includes('/') ? filter.job : `default/${filter.job}`) !== `${run.namespace}/${run.job_name}`) return false;
   if (filter.namespace && filter.namespace !== run.namespace) return false;
-  if (!remains(run, filter.state, undefined)) return false;
+  if (!remains(run, filter.state, undefined, filter.from)) return false;
   if (filter.node && filter.node !== run.node_name && filter.node !== run.node) return false;
-  const planned = Date.parse(run.planned);
-  if (filter.from && planned < Date.parse(filter.from)) return false;
-  return !(filter.to && planned >= Date.parse(filter.to));
+  return !(filter.to && Date.parse(run.planned) >= Date.parse(filter.to));
 }

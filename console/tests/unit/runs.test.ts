@@ -29,6 +29,10 @@ describe('a list of runs', () => {
     expect([remains(moved, undefined, undefined), remains(moved, ',running', 'N1')]).toEqual([true, true]);
     expect([remains(moved, 'failed', undefined), remains(moved, 'running', 'N2')]).toEqual([false, false]);
   });
+  it('lets go what has left its span of time', () => {
+    const at = (text: string) => remains(run('1'), undefined, undefined, rangeOf({ last: 'h1' }, Date.parse(text)).from);
+    expect([at('2026-11-18T05:00:59Z'), at('2026-11-18T05:01:00Z')]).toEqual([true, false]);
+  });
   it('takes a name alone for one of the namespace default, and empty words for nothing, as the server does', () => {
     expect(matches(run('1'), { job: 'nightly' })).toBe(false);
     expect(matches(run('1', { namespace: 'default' }), { job: 'nightly', state: ',running' })).toBe(true);
