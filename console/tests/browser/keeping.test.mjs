@@ -222,6 +222,31 @@ test('users are made, given roles, kept out, given a new password and deleted', 
   await page.getByText('at least one enabled user must stay admin everywhere').waitFor();
 });
 
+test('what others do to users and tokens is shown, and what they have taken away is not given back', async () => {
+  await belfry.api('POST', '/users', { name: 'una', password: 'long-enough-for-it', grants: { default: 'viewer', team: 'editor' } });
+  const { id } = await belfry.api('POST', '/tokens', { label: 'of-una', expires_in: '1d' });
+  const tokens = await openWindow(browser);
+  await signIn(tokens, belfry, 'admin', belfry.password, '#/tokens');
+  const revoked = tokens.getByRole('row').filter({ hasText: 'of-una' });
+  await revoked.waitFor();
+  await visit(page, belfry, '#/users');
+  const row = page.getByRole('row').filter({ hasText: 'una' });
+  await row.getByText('team').waitFor();
+  await belfry.api('PATCH', '/users/una', { grants: { default: 'viewer' } });
+  await belfry.api('DELETE', `/tokens/${id}`);
+  await button('Roles', row).click();
+  await button('Add a role', dialog()).click();
+  await dialog().getByPlaceholder('Namespace, or * for all').last().fill('ops');
+  await confirm('Save');
+  await dialog().waitFor({ state: 'detached' });
+  assert.deepEqual((await belfry.api('GET', '/users/una')).grants, { default: 'viewer', ops: 'viewer' });
+  await belfry.api('DELETE', '/users/una');
+  await row.waitFor({ state: 'detached' });
+  await revoked.waitFor({ state: 'detached' });
+  assert.deepEqual(tokens.errors, []);
+  await tokens.context().close();
+});
+
 test('a token is shown once, works, and is worth nothing when revoked', async () => {
   await visit(page, belfry, '#/tokens');
   await button('New token').click();
