@@ -56,6 +56,10 @@ export class Pager<T> {
     });
   }
 
+  reload(): Promise<void> {
+    return this.restart();
+  }
+
   async readMore(): Promise<void> {
     const cursor = this.pages.at(-1)?.next;
     if (this.loading || !cursor) return;

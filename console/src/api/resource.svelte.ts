@@ -9,6 +9,8 @@ export class Resource<T> {
   data: T | undefined = $state.raw();
   failure: Failure | undefined = $state.raw();
   loading = $state(false);
+  /** Nothing was read yet. */
+  first: boolean = $derived(this.data === undefined);
   private going: AbortController | undefined;
   private readonly told = new Told<T>();
 
