@@ -342,6 +342,8 @@ export const en = {
     leave: 'Leave and forget the changes',
     mayNot: 'You may not edit here',
     mayNotText: 'It takes the role editor in this namespace.',
+    restored: 'These are your unsaved changes from before.',
+    forget: 'Forget them',
     yourClock: (zone: string) => `Your clock (${zone})`,
     conflict: 'Somebody else has saved this job',
     theirs: 'What they changed',

@@ -340,6 +340,8 @@ export const zh: Messages = {
     leave: '离开并放弃修改',
     mayNot: '你不能在此编辑',
     mayNotText: '需要此命名空间的 editor 角色。',
+    restored: '这是你之前未保存的修改。',
+    forget: '放弃这些修改',
     yourClock: (zone) => `你的时钟（${zone}）`,
     conflict: '有人已经保存了此任务',
     theirs: '对方的修改',

@@ -182,6 +182,36 @@ test('a script is written, changed by two, compared and deleted', async () => {
   await page.waitForURL(/#\/scripts$/);
 });
 
+test('the text of a script that was not saved is there when one has signed in again, and is of the version that it began from', async () => {
+  await belfry.api('PUT', '/scripts/default/drafted', { body: 'echo one\n' });
+  await visit(page, belfry, '#/scripts/default/drafted');
+  const text = page.getByLabel('Script', { exact: true });
+  await text.fill('echo mine\n');
+  await page.context().clearCookies();
+  await button('Save as a new version').click();
+  await page.getByText('Your session has ended').waitFor();
+  await belfry.api('PUT', '/scripts/default/drafted', { body: 'echo theirs\n' });
+  await page.locator('input[autocomplete=username]').fill('admin');
+  await page.locator('input[type=password]').fill(belfry.password);
+  await page.locator('form button.primary').click();
+  await page.getByText('These are your unsaved changes from before.').waitFor();
+  assert.equal(await text.inputValue(), 'echo mine\n');
+  assert.deepEqual(await violations(page), []);
+  await shot(page, 'script-restored');
+  await button('Save as a new version').click();
+  await page.getByText('saved version 2 while you were editing').waitFor();
+  await button('Take theirs, forget mine').click();
+  assert.equal(await text.inputValue(), 'echo theirs\n');
+  // What one leaves on purpose is forgotten.
+  await text.fill('echo never\n');
+  await page.evaluate(() => (location.hash = '#/scripts'));
+  await confirm('Leave and forget the changes');
+  await page.getByRole('heading', { name: 'Scripts', exact: true }).waitFor();
+  await visit(page, belfry, '#/scripts/default/drafted');
+  assert.equal(await text.inputValue(), 'echo theirs\n');
+  assert.equal(await page.getByText('These are your unsaved changes from before.').count(), 0);
+});
+
 test('users are made, given roles, kept out, given a new password and deleted', async () => {
   await visit(page, belfry, '#/users');
   await button('New user').click();
