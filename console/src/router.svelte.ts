@@ -10,8 +10,13 @@ class Router {
   /** Asked before another page is shown; false stays. A page with unsaved changes sets it. */
   mayLeave: ((to: string) => boolean) | null = null;
 
+  /** How far down a page was when one left it, after one came back to it. */
+  left = 0;
+
   constructor() {
     addEventListener('hashchange', () => this.read());
+    // Also a link that is followed by a key is clicked, and before one goes.
+    addEventListener('click', () => this.note(), true);
   }
 
   get query(): Query {
@@ -20,7 +25,10 @@ class Router {
 
   go(hash: string, how: { replace?: boolean } = {}): void {
     if (how.replace) history.replaceState(null, '', hash);
-    else location.hash = hash;
+    else {
+      this.note();
+      location.hash = hash;
+    }
     this.read();
   }
 
@@ -29,12 +37,18 @@ class Router {
     this.go(formatPlace(this.place.path, { ...this.place.query, ...changes }), how);
   }
 
+  /** The browser keeps it with the place: for who comes back to it. */
+  private note(): void {
+    history.replaceState({ left: scrollY }, '');
+  }
+
   private read(): void {
     const next = parsePlace(location.hash);
     if (next.path !== this.place.path && this.mayLeave?.(location.hash) === false) {
       history.replaceState(null, '', formatPlace(this.place.path, this.place.query));
       return;
     }
+    this.left = (history.state as { left?: number } | null)?.left ?? 0;
     this.place = next;
   }
 }

@@ -157,6 +157,33 @@ test('a list whose rows differ in height is scrolled to its end', async () => {
   await page.reload();
 });
 
+test('who comes back to a long list is where one was', async () => {
+  await belfry.api('POST', '/apply', { documents: Array.from({ length: 330 }, (_, n) => ({ namespace: 'far', name: `job-${1000 + n}`, action: { shell: { command: 'true' } } })) });
+  await visit(page, belfry, '#/jobs?namespace=far');
+  await page.getByLabel('Choose far/job-1000').waitFor();
+  await page.mouse.move(300, 500);
+  const name = (n) => page.locator('tr[data-row] a.name', { hasText: `job-${1000 + n}` });
+  await until('the row is drawn', async () => {
+    await page.mouse.wheel(0, 400);
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(done)));
+    return (await name(270).count()) === 1;
+  });
+  const top = () => name(270).evaluate((link) => Math.round(link.getBoundingClientRect().top));
+  await name(270).scrollIntoViewIfNeeded();
+  const was = await top();
+  await name(270).click();
+  await page.getByRole('heading', { name: 'job-1270' }).waitFor();
+  await page.goBack();
+  await until('it stands where it stood', async () => (await name(270).count()) === 1 && Math.abs((await top()) - was) <= 40);
+  // Who comes by the menu begins at the top.
+  await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Runs' }).click();
+  await settled(page, '#/runs');
+  await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Jobs' }).click();
+  await settled(page, '#/jobs');
+  await page.locator('tr[data-row]').first().waitFor();
+  assert.equal(await page.evaluate(() => scrollY), 0);
+});
+
 test('jobs are found by a label that is typed', async () => {
   for (const [name, labels] of [['web', { tier: 'front', eu: '1' }], ['db', { tier: 'back' }], ['bare', {}]]) await job('labelled', name, 'true', { labels });
   await visit(page, belfry, '#/jobs?namespace=labelled');

@@ -70,6 +70,13 @@ test('runs are filtered by job, state, node and time, read page by page, and new
   // Far from the top a new one waits; it does not move what one reads.
   await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
   await rows().filter({ hasText: 'Running' }).waitFor();
+  // Who looks at one and comes back is there again.
+  await rows().filter({ hasText: 'Running' }).locator('a').first().click();
+  await page.waitForURL(new RegExp(`#/runs/${first}`));
+  await page.getByRole('heading', { name: 'many', exact: true }).waitFor();
+  await page.goBack();
+  await rows().filter({ hasText: 'Running' }).waitFor();
+  await until('it is in view', () => page.evaluate(() => scrollY > 0 && scrollY + innerHeight >= document.body.scrollHeight - 40));
   const waiting = await start('many');
   await page.getByRole('button', { name: '1 newer run: show' }).click();
   await until('it is the first', async () => (await rows().first().locator('a').first().getAttribute('href'))?.includes(waiting));
