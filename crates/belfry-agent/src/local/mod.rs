@@ -6,6 +6,7 @@
 //! disk when an agent starts was cut off, and is reported as lost.
 
 mod disabled;
+mod given_up;
 mod journal;
 mod record;
 
@@ -23,6 +24,7 @@ use jiff::Timestamp;
 use crate::clock::Moment;
 use crate::key::Key;
 pub(crate) use disabled::NotDisabled;
+use given_up::{GivenUp, Left};
 pub(crate) use journal::Journal;
 pub use journal::MemoryJournal;
 pub(crate) use record::{Claim, Kept, KeptJob, Record};
@@ -38,8 +40,7 @@ pub(crate) struct Local {
     node: NodeId,
     table: JobTable,
     jobs: HashMap<JobId, Own>,
-    /// Homes that were given up, with the cursor of each.
-    removed: HashMap<JobId, i64>,
+    removed: GivenUp,
     /// Asked to let go, with runs that are not over.
     frozen: HashSet<JobId>,
     /// On its way to the disk, by ticket.
@@ -166,14 +167,14 @@ impl Local {
             return None;
         }
         let (namespace, name) = copy.stored.name.split_once('/')?;
+        let left = self.removed.get(id);
+        let fired_to = held.map(|own| own.cursor_ms).or(left.map(|left| left.cursor_ms));
         // What was hardly missed when a job comes here is on time; what a home missed follows the job's rule.
         let hardly_missed = now.wall_ms - due::ON_TIME_MS;
-        let from_ms = match copy.home_term {
-            0 => held.map_or(hardly_missed.max(copy.stored.counts_from.as_millisecond()), |own| own.cursor_ms),
-            _ => {
-                let fired_to = held.map(|own| own.cursor_ms).or_else(|| self.removed.get(&id).copied());
-                fired_to.map_or(copy.from_ms, |cursor_ms| cursor_ms.max(copy.from_ms))
-            }
+        let from_ms = match (copy.home_term, held) {
+            (0, Some(own)) => own.cursor_ms,
+            (0, None) => hardly_missed.max(copy.stored.counts_from.as_millisecond()).max(fired_to.unwrap_or(i64::MIN)),
+            _ => copy.from_ms.max(fired_to.unwrap_or(i64::MIN)),
         };
         let own = Own {
             shard: copy.shard,
@@ -182,7 +183,9 @@ impl Local {
             home_term: copy.home_term,
             cursor_ms: from_ms,
             fence: held
-                .map_or(0, |own| own.fence)
+                .map(|own| own.fence)
+                .or(left.map(|left| left.fence))
+                .unwrap_or(0)
                 .max(copy.home_term.saturating_mul(belfry_core::id::FENCES_PER_COMMIT)),
         };
         if self.frozen.remove(&id) {
@@ -195,10 +198,11 @@ impl Local {
             return None;
         }
         if fires_after_its_end {
-            self.table.count_after_from(id, None);
+            // When its last run here ended is not known any more, only that it was after the instant it had been planned for.
+            self.table.count_after_from(id, fired_to.map(instant));
         }
         self.hold_if_disabled(id);
-        self.removed.remove(&id);
+        self.removed.remove(id);
         self.jobs.insert(id, own);
         Some(record)
     }
@@ -214,10 +218,9 @@ impl Local {
         let own = self.jobs.remove(&id)?;
         self.table.remove(id);
         self.frozen.remove(&id);
-        if own.home_term > 0 {
-            record::gave_up(&mut self.removed, id, own.cursor_ms);
-        }
-        Some(Record::Removed { job: id, cursor_ms: own.cursor_ms, was_home: own.home_term > 0 })
+        let left = Left { cursor_ms: own.cursor_ms, fence: own.fence, was_home: own.home_term > 0 };
+        self.removed.add(id, left);
+        Some(Record::Removed { job: id, cursor_ms: left.cursor_ms, was_home: left.was_home, fence: left.fence })
     }
 
     /// Fires nothing more of a job that is to move. Nothing of it is lost: what was claimed has its turn first. The record, if it
@@ -235,7 +238,8 @@ impl Local {
             return (is_idle.then(|| self.remove(id)).flatten(), None);
         }
         let on_disk = !self.unwritten.values().any(|it| it.removals.contains(&id));
-        (None, (is_idle && on_disk).then(|| self.removed.get(&id).copied().unwrap_or(0)))
+        let as_home = self.removed.get(id).filter(|left| left.was_home);
+        (None, (is_idle && on_disk).then(|| as_home.map_or(0, |left| left.cursor_ms)))
     }
 
     /// Gives what goes to the disk together a ticket.

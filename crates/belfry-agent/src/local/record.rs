@@ -6,10 +6,8 @@ use belfry_core::job_table::Stored;
 use belfry_core::{JobId, RunId};
 use serde::{Deserialize, Serialize};
 
+use super::given_up::{GivenUp, Left};
 use super::{Own, instant};
-
-/// Cursors of homes that were given up, for whoever asks for them again.
-const REMOVED_MAX: usize = 1000;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -19,6 +17,9 @@ pub(crate) enum Record {
         job: JobId,
         cursor_ms: i64,
         was_home: bool,
+        /// Older agents did not write it.
+        #[serde(default)]
+        fence: u64,
     },
     Claimed(Claim),
     Ended {
@@ -85,7 +86,7 @@ pub(crate) struct Claim {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     pub jobs: HashMap<JobId, KeptJob>,
-    pub removed: HashMap<JobId, i64>,
+    pub removed: GivenUp,
     /// Claimed, and no end is known.
     pub open: HashMap<RunId, Claim>,
     pub boot: Option<String>,
@@ -123,21 +124,11 @@ impl KeptJob {
     }
 }
 
-/// The one that came least far is forgotten first: whoever asks for it again asks soon.
-pub(super) fn gave_up(removed: &mut HashMap<JobId, i64>, job: JobId, cursor_ms: i64) {
-    removed.insert(job, cursor_ms);
-    if removed.len() > REMOVED_MAX
-        && let Some(oldest) = removed.iter().min_by_key(|(job, cursor_ms)| (**cursor_ms, **job)).map(|(job, _)| *job)
-    {
-        removed.remove(&oldest);
-    }
-}
-
 impl Kept {
     pub(super) fn add(&mut self, record: Record) {
         match record {
             Record::Job(mut job) => {
-                self.removed.remove(&job.id);
+                self.removed.remove(job.id);
                 if let Some(old) = self.jobs.get(&job.id) {
                     job.cursor_ms = job.cursor_ms.max(old.cursor_ms);
                     job.fence = job.fence.max(old.fence);
@@ -145,11 +136,9 @@ impl Kept {
                 }
                 self.jobs.insert(job.id, job);
             }
-            Record::Removed { job, cursor_ms, was_home } => {
+            Record::Removed { job, cursor_ms, was_home, fence } => {
                 self.jobs.remove(&job);
-                if was_home {
-                    gave_up(&mut self.removed, job, cursor_ms);
-                }
+                self.removed.add(job, Left { cursor_ms, fence, was_home });
             }
             Record::Claimed(claim) => {
                 if let Some(job) = self.jobs.get_mut(&claim.job) {
@@ -182,9 +171,12 @@ impl Kept {
     /// As few records as say the same.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let jobs = self.jobs.values().cloned().map(Record::Job);
-        let removed = self.removed.iter();
-        let removed =
-            removed.map(|(job, cursor_ms)| Record::Removed { job: *job, cursor_ms: *cursor_ms, was_home: true });
+        let removed = self.removed.iter().map(|(job, Left { cursor_ms, fence, was_home })| Record::Removed {
+            job,
+            cursor_ms,
+            was_home,
+            fence,
+        });
         let open = self.open.values().cloned().map(Record::Claimed);
         let boot = self.boot.iter().map(|id| Record::Boot { id: id.clone() });
         let disabled = self.disabled.iter().map(|job| Record::Disabled { job: *job });

@@ -201,16 +201,6 @@ fn boot_fires_once_a_boot_and_not_for_what_comes_later() {
 }
 
 #[test]
-fn of_many_homes_that_were_given_up_the_newest_are_remembered() {
-    let mut kept = Kept::default();
-    for number in 1..=1500 {
-        kept.add(Record::Removed { job: JobId::from_u128(number), cursor_ms: number as i64, was_home: true });
-    }
-    assert_eq!(kept.removed.len(), 1000);
-    assert!((501..=1500).all(|number| kept.removed.contains_key(&JobId::from_u128(number))));
-}
-
-#[test]
 fn a_job_that_is_disabled_here_fires_nothing_through_syncs_and_restarts_until_it_is_enabled() {
     let (mut world, _) = World::start(Kept::default(), T0);
     let id = JobId::from_u128(1);
@@ -267,4 +257,61 @@ fn of_those_that_wait_for_one_that_is_replaced_only_the_newest_begins() {
     }
     assert_eq!(replaced, [120_000, 180_000]);
     assert_eq!(world.end(1, 60_000, T0 + 250_000).map(|claim| claim.planned_ms - T0), Some(240_000));
+}
+
+/// A drain and its end, a node that is excluded for a moment, a `select` that was edited and edited back.
+#[test]
+fn a_job_that_is_taken_from_a_node_and_put_back_starts_nothing_again_and_its_fence_grows_on() {
+    let document = json!({
+        "name": "j1", "schedule": "* * * * * *", "run_on": "each", "overlap": "allow", "action": {"shell": {"command": "true"}},
+    });
+    let copy = || Copy { shard: 3, stored: stored(1, 1, &document), home_term: 0, from_ms: 0 };
+    let fence = |world: &World| world.kept.open.values().map(|claim| claim.fence).max();
+    let (mut world, _) = World::start(Kept::default(), T0);
+    world.put(copy(), T0);
+    assert_eq!(world.tick(T0 + 3 * SECOND).last(), Some(&(3 * SECOND)));
+    let before = fence(&world);
+    let gone = world.local.remove(JobId::from_u128(1));
+    world.write(gone.into_iter().collect(), T0 + 3 * SECOND);
+    world.put(copy(), T0 + 3 * SECOND);
+    assert!(world.tick(T0 + 3 * SECOND).is_empty(), "they were started before");
+    assert_eq!(world.tick(T0 + 4 * SECOND), [4 * SECOND]);
+    assert!(fence(&world) > before);
+    // Also by an agent that reads it from its disk, written anew meanwhile.
+    let before = fence(&world);
+    let gone = world.local.retain(3, &HashSet::new());
+    world.write(gone, T0 + 4 * SECOND);
+    let mut kept = Kept { open: world.kept.open.clone(), ..Kept::default() };
+    world.kept.records().for_each(|record| kept.add(record));
+    let (mut world, _) = World::start(kept, T0 + 4 * SECOND);
+    world.put(copy(), T0 + 4 * SECOND);
+    assert!(world.tick(T0 + 4 * SECOND).is_empty());
+    assert_eq!(world.tick(T0 + 5 * SECOND), [5 * SECOND]);
+    assert!(fence(&world) > before);
+    // What passed while the node was not meant is none of its business.
+    let gone = world.local.remove(JobId::from_u128(1));
+    world.write(gone.into_iter().collect(), T0 + 5 * SECOND);
+    world.put(copy(), T0 + 3600 * SECOND);
+    assert!(world.tick(T0 + 3600 * SECOND).iter().all(|planned| *planned >= 3595 * SECOND));
+}
+
+#[test]
+fn a_job_that_fires_after_its_end_and_is_put_back_does_not_begin_from_its_first_run() {
+    let document = json!({
+        "name": "j1", "schedule": "@after 1m", "run_on": "each", "action": {"shell": {"command": "true"}},
+    });
+    let copy = || Copy { shard: 3, stored: stored(1, 1, &document), home_term: 0, from_ms: 0 };
+    let (mut world, _) = World::start(Kept::default(), T0);
+    world.put(copy(), T0);
+    let first = world.tick(T0);
+    assert_eq!(first.len(), 1);
+    world.end(1, first[0], T0);
+    let second = world.tick(T0 + 60 * SECOND);
+    assert_eq!(second, [60 * SECOND]);
+    world.end(1, second[0], T0 + 61 * SECOND);
+    let gone = world.local.remove(JobId::from_u128(1));
+    world.write(gone.into_iter().collect(), T0 + 62 * SECOND);
+    world.put(copy(), T0 + 62 * SECOND);
+    assert!(world.tick(T0 + 62 * SECOND).is_empty(), "its first run was long ago");
+    assert_eq!(world.tick(T0 + 121 * SECOND), [120 * SECOND]);
 }
