@@ -114,7 +114,7 @@ impl Agent {
         let (journal, kept) = open_journal(&config.data_dir, sender.clone())?;
         let (now, finished) = (Moment::of(clock.as_ref()), spool.finished());
         let local = Local::new(id, kept, &boot_id(), &finished, now);
-        let mut desk = Desk::new(facts, incarnations, trust.clone(), finished, local, now);
+        let mut desk = Desk::new(facts, incarnations, trust.clone(), (finished, spool.fired_here()), local, now);
         let (probe, host) = Probe::new(&config.data_dir, config.disk_floor_bytes).measure_aside(now.boot).await;
         if let Some(host) = host {
             desk.on(Event::Measured(Box::new(host)), now);

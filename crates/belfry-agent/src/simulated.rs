@@ -64,7 +64,7 @@ impl Agent {
         let (now, finished) = (Moment::of(clock.as_ref()), spool.finished());
         // A simulated machine boots once.
         let local = Local::new(id, kept, "", &finished, now);
-        let desk = Desk::new(facts, incarnations, trust.clone(), finished, local, now);
+        let desk = Desk::new(facts, incarnations, trust.clone(), (finished, spool.fired_here()), local, now);
         let stop = CancellationToken::new();
         let node = Arc::new(Node {
             id,

@@ -246,7 +246,7 @@ async fn welcome(
     let _ = orders.send(session::Welcome { server: context.server.to_string(), ttl_ms }.into()).await;
     let _ = orders.send(context.peers.for_agents().into()).await;
     let (slots, running, finished) = (hello.slots, hello.running.len(), hello.finished.len());
-    info!(node = %hello.name, "node connected: {slots} slots, {running} running, {finished} results to deliver");
+    info!(node = %hello.name, "node connected: {slots} slots, {running} running, {finished} results of orders to deliver");
     for (_, inbox) in context.shards.all() {
         let _ = inbox.send(ShardMessage::NodeArrived(report.clone())).await;
     }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use belfry_proto::MESSAGE_BYTES_MAX;
 use belfry_proto::session::session_server::{Session, SessionServer};
 use belfry_proto::session::{FromAgent, JoinAnswer, JoinRequest, ToAgent};
 use futures_util::{Stream, StreamExt};
@@ -39,7 +40,7 @@ pub async fn serve(
         .tls_config(tls)?
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .add_service(SessionServer::new(SessionService(context)))
+        .add_service(SessionServer::new(SessionService(context)).max_decoding_message_size(MESSAGE_BYTES_MAX))
         .serve_with_incoming(TcpListenerStream::new(listener))
         .await
 }

@@ -3,6 +3,13 @@
 /// The name in every server's certificate, which agents ask for whatever address they reach a server by.
 pub const SERVER_NAME: &str = "server.belfry.internal";
 
+/// Far above anything but the hello of a node that was cut off for long with much to deliver. Not above that: a hello is read before it is
+/// known who says it.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Runs that a hello names at most, so that it is no greater than a message may be.
+pub const HELLO_KEYS_MAX: usize = 450_000;
+
 pub mod session {
     #![allow(clippy::all, missing_docs, reason = "generated")]
     tonic::include_proto!("belfry.session.v1");
@@ -27,4 +34,20 @@ mod wrap {
     wrap!(FromAgent, from_agent: Hello => Hello, Heartbeat => Heartbeat, Taken => Taken, Started => Started, OutputChunk => Output,
         Ended => Ended, ClockAnswer => Clock, Load => Load, Released => Released, SaveState => SaveState, Host => Host, AskJobs => AskJobs,
         DisabledJobs => DisabledJobs);
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::session::{FromAgent, Hello, RunKey};
+    use super::{HELLO_KEYS_MAX, MESSAGE_BYTES_MAX};
+
+    #[test]
+    fn a_hello_with_all_that_it_may_name_is_no_greater_than_a_message_may_be() {
+        const REST_BYTES: usize = 256 * 1024;
+        let key = RunKey { run: "0".repeat(26), attempt: u32::MAX };
+        let hello = Hello { finished: vec![key; HELLO_KEYS_MAX], ..Default::default() };
+        assert!(FromAgent::from(hello).encoded_len() + REST_BYTES <= MESSAGE_BYTES_MAX);
+    }
 }

@@ -220,17 +220,18 @@ enum LiveState {
 const STARTING_MAX: u32 = 200;
 
 impl Desk {
-    /// `finished`: what the spool has of former incarnations.
+    /// `finished`: what the spool has of former incarnations; `fired_here`: of these, what they had fired by themselves.
     pub(crate) fn new(
         facts: NodeFacts,
         mut next_incarnation: Box<dyn FnMut() -> Incarnation + Send>,
         trust: Trust,
-        finished: Vec<Key>,
+        (finished, fired_here): (Vec<Key>, Vec<Key>),
         (local, cut_off): (Local, Vec<Claim>),
         now: Moment,
     ) -> Desk {
         let mut peers = Peers::default();
         finished.into_iter().for_each(|key| peers.deliver(key, None, now.boot));
+        fired_here.into_iter().for_each(|key| peers.was_fired_here(key));
         let mut desk = Desk {
             facts,
             incarnation: next_incarnation(),

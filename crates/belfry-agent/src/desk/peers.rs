@@ -21,6 +21,8 @@ pub(super) struct Peers {
 struct Delivery {
     through: Option<SessionId>,
     since: Duration,
+    /// No server has ordered it.
+    fired_here: bool,
 }
 
 /// An end that was sent and not acknowledged for so long is sent again.
@@ -83,7 +85,14 @@ impl Peers {
     }
 
     pub(super) fn deliver(&mut self, key: Key, through: Option<SessionId>, now: Duration) {
-        self.deliveries.insert(key, Delivery { through, since: now });
+        let fired_here = self.deliveries.get(&key).is_some_and(|known| known.fired_here);
+        self.deliveries.insert(key, Delivery { through, since: now, fired_here });
+    }
+
+    pub(super) fn was_fired_here(&mut self, key: Key) {
+        if let Some(delivery) = self.deliveries.get_mut(&key) {
+            delivery.fired_here = true;
+        }
     }
 
     pub(super) fn delivered(&mut self, key: Key) {
@@ -94,9 +103,14 @@ impl Peers {
         self.deliveries.contains_key(&key)
     }
 
-    pub(super) fn undelivered_keys(&self) -> Vec<Key> {
-        let mut keys: Vec<Key> = self.deliveries.keys().copied().collect();
+    /// What servers have ordered and may hold open: the rest would only make a hello long. Of more than `most` the earliest, which a former
+    /// incarnation is likeliest to have finished: that would be given up as lost if it were not named. What this one has finished is
+    /// asked for once more, and told.
+    pub(super) fn finished_orders(&self, most: usize) -> Vec<Key> {
+        let ordered = self.deliveries.iter().filter(|(_, delivery)| !delivery.fired_here);
+        let mut keys: Vec<Key> = ordered.map(|(key, _)| *key).collect();
         keys.sort_unstable();
+        keys.truncate(most);
         keys
     }
 
@@ -113,7 +127,7 @@ impl Peers {
             self.deliveries.iter_mut().filter(|(_, delivery)| delivery.through.as_ref().is_none_or(|it| !lives(it)));
         let mut reassigned: Vec<_> = stranded
             .map(|(key, delivery)| {
-                *delivery = Delivery { through: Some(session), since: now };
+                *delivery = Delivery { through: Some(session), since: now, ..*delivery };
                 (*key, session)
             })
             .collect();
@@ -133,7 +147,7 @@ impl Peers {
             .take(RESENDS_AT_ONCE_MAX)
             .map(|(key, delivery)| {
                 let through = delivery.through.map_or(first, after);
-                *delivery = Delivery { through: Some(through), since: now };
+                *delivery = Delivery { through: Some(through), since: now, ..*delivery };
                 (*key, through)
             })
             .collect()
@@ -176,6 +190,20 @@ mod tests {
         assert_eq!(peers.carrier(|_| false), Some((TWO, TTL)));
         peers.close(TWO);
         assert_eq!(peers.carrier(|_| false), None);
+    }
+
+    #[test]
+    fn a_hello_names_the_earliest_results_of_orders_and_none_that_this_node_fired_by_itself() {
+        let mut peers = two_servers();
+        let key = |run| Key { run: RunId::from_u128(run), attempt: 1 };
+        (1..=6).rev().for_each(|run| peers.deliver(key(run), None, Duration::ZERO));
+        peers.was_fired_here(key(2));
+        // Neither another session nor being asked for it again makes it an order.
+        peers.reassign(Duration::ZERO);
+        peers.overdue(RESEND_AFTER);
+        peers.deliver(key(2), Some(TWO), RESEND_AFTER);
+        assert_eq!(peers.finished_orders(3), [key(1), key(3), key(4)]);
+        assert_eq!(peers.finished_orders(usize::MAX).len(), 5);
     }
 
     #[test]

@@ -106,6 +106,9 @@ impl Desk {
         self.past.remember(key, Known::Ended, now.boot);
         let session = self.peers.route(own_session);
         self.peers.deliver(key, session, now.boot);
+        if ended.local.is_some() {
+            self.peers.was_fired_here(key);
+        }
         match session {
             Some(session) if own_session == Some(session) => self.send(session, from_agent::Message::Ended(ended)),
             // This server has seen nothing of it so far.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use belfry_proto::HELLO_KEYS_MAX;
 use belfry_proto::session::{ClockAnswer, Heartbeat, HeartbeatAck, Hello, Load, RunKey, Welcome, from_agent, to_agent};
 
 use super::orders::LOST_CONTACT;
@@ -58,7 +59,7 @@ impl Desk {
         let mut running: Vec<Key> =
             self.live.iter().filter(|(_, live)| live.incarnation == current).map(|(key, _)| *key).collect();
         running.sort_unstable();
-        let finished = self.peers.undelivered_keys();
+        let finished = self.peers.finished_orders(HELLO_KEYS_MAX.saturating_sub(running.len()));
         let wire = |keys: Vec<Key>| keys.into_iter().map(Key::to_wire).collect::<Vec<RunKey>>();
         self.send(
             session,

@@ -36,8 +36,10 @@ impl World {
         };
         let now = Moment { boot: Duration::from_secs(1000), wall_ms: 0 };
         let local = Local::new(facts.node, Kept::default(), "", &[], now);
-        let mut world =
-            World { desk: Desk::new(facts, Box::new(incarnations), Trust::default(), Vec::new(), local, now), now };
+        let mut world = World {
+            desk: Desk::new(facts, Box::new(incarnations), Trust::default(), Default::default(), local, now),
+            now,
+        };
         world.on(Event::Opened { session: ONE });
         world.receive(to_agent::Message::Welcome(Welcome { server: "s".into(), ttl_ms: 10_000 }));
         world.acknowledge(1, true);

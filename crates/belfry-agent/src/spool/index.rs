@@ -42,6 +42,7 @@ struct Records {
     /// Chunks in order of their sequence, then the end.
     places: Vec<Location>,
     ended: bool,
+    fired_here: bool,
 }
 
 impl Index {
@@ -57,7 +58,8 @@ impl Index {
         }
         let records = self.runs.entry(key).or_default();
         records.places.push(location);
-        records.ended |= kind == Kind::End;
+        records.ended |= kind != Kind::Chunk;
+        records.fired_here |= kind == Kind::EndOfLocal;
         records.places.len() - 1
     }
 
@@ -114,6 +116,10 @@ impl Index {
         let mut keys: Vec<Key> = self.runs.iter().filter(|(_, records)| records.ended).map(|(key, _)| *key).collect();
         keys.sort_unstable();
         keys
+    }
+
+    pub(super) fn fired_here(&self) -> Vec<Key> {
+        self.runs.iter().filter(|(_, records)| records.fired_here).map(|(key, _)| *key).collect()
     }
 
     pub(super) fn locations(&self, key: Key, from_sequence: u32) -> Vec<Location> {

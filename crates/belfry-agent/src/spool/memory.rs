@@ -48,12 +48,19 @@ impl MemorySpool {
     pub(crate) fn open(disk: MemoryDisk) -> MemorySpool {
         disk.lock()
             .runs
-            .retain(|_, records| records.last().and_then(key_of).is_some_and(|(_, kind)| kind == Kind::End));
+            .retain(|_, records| records.last().and_then(key_of).is_some_and(|(_, kind)| kind != Kind::Chunk));
         MemorySpool { disk, ..MemorySpool::default() }
     }
 
     pub(crate) fn finished(&self) -> Vec<Key> {
         self.disk.lock().runs.keys().copied().collect()
+    }
+
+    pub(crate) fn fired_here(&self) -> Vec<Key> {
+        let written = self.disk.lock();
+        let is_local = |message: &FromAgent| key_of(message).is_some_and(|(_, kind)| kind == Kind::EndOfLocal);
+        let fired_here = written.runs.iter().filter(|(_, records)| records.last().is_some_and(is_local));
+        fired_here.map(|(key, _)| *key).collect()
     }
 
     pub(super) fn keep_chunk(&self, chunk: OutputChunk) {

@@ -119,6 +119,11 @@ impl Spool {
         self.shared.index().finished()
     }
 
+    /// Of what ended, the runs that this node fired by itself.
+    pub(crate) fn fired_here(&self) -> Vec<Key> {
+        self.shared.index().fired_here()
+    }
+
     /// What is kept of a run, its chunks from `from_sequence` on, in order, in pieces of moderate size.
     pub(crate) fn read(&self, key: Key, from_sequence: u32) -> Reading {
         let mut left = self.shared.index().locations(key, from_sequence);

@@ -53,7 +53,10 @@ fn checksum(body: &[u8]) -> u32 {
 pub(super) fn key_of(message: &FromAgent) -> Option<(Key, Kind)> {
     match message.message.as_ref()? {
         from_agent::Message::Output(chunk) => Some((Key::from_wire(chunk.key.as_ref())?, Kind::Chunk)),
-        from_agent::Message::Ended(ended) => Some((Key::from_wire(ended.key.as_ref())?, Kind::End)),
+        from_agent::Message::Ended(ended) => {
+            let kind = if ended.local.is_some() { Kind::EndOfLocal } else { Kind::End };
+            Some((Key::from_wire(ended.key.as_ref())?, kind))
+        }
         from_agent::Message::Hello(_)
         | from_agent::Message::Heartbeat(_)
         | from_agent::Message::Taken(_)
@@ -72,6 +75,8 @@ pub(super) fn key_of(message: &FromAgent) -> Option<(Key, Kind)> {
 pub(super) enum Kind {
     Chunk,
     End,
+    /// Of a run that this node fired by itself.
+    EndOfLocal,
 }
 
 /// How much of the writer's room it took.

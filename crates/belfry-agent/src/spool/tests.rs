@@ -210,3 +210,15 @@ async fn what_the_disk_does_not_take_has_a_bound_in_memory() {
     assert!(spool.has_room_for_output(bytes.len()));
     assert_eq!(read_all(&spool, key(1), 0).await.len(), chunks as usize + 1, "nothing was given up");
 }
+
+#[tokio::test]
+async fn what_the_node_fired_by_itself_is_known_as_that_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (spool, written) = open(folder.path());
+    spool.keep_end(end(1));
+    spool.keep_chunk(chunk(2, 0, b"x")).await;
+    spool.keep_end(Ended { local: Some(Default::default()), ..end(2) });
+    wait_for(&written, 3);
+    let (again, _written) = open(folder.path());
+    assert_eq!((again.finished(), again.fired_here()), (vec![key(1), key(2)], vec![key(2)]));
+}

@@ -5,17 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use belfry_control::{Control, ControlConfig, ControlError};
+use belfry_control::{Control, ControlConfig, ControlError, ServerIdentity};
 use belfry_coord::{Clock, Heartbeat, Life, Memory, SystemClock, keys};
 use belfry_core::job::{Action, Service};
 use belfry_core::run::RunState;
 use belfry_core::units::Span;
 use belfry_core::{JobId, NodeId, RunId};
-use belfry_proto::session::{self, RunKey, to_agent};
+use belfry_proto::SERVER_NAME;
+use belfry_proto::session::session_client::SessionClient;
+use belfry_proto::session::{self, FromAgent, RunKey, to_agent};
 use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Sqlite, Statement, Step, Value, Written};
-use belfry_store::{Actor, Store};
+use belfry_store::{Actor, SecretHash, Store};
 use belfry_testkit::until;
 use tokio::sync::watch;
+use tokio_stream::StreamExt;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use crate::support::{Cluster, ENDLESS_TTL, Session, every_second, manual, sqlite};
 
@@ -368,4 +372,40 @@ pub async fn roomy(server: &Control) -> Session {
     let hello = session::Hello { slots: 10_000, ..session.greeting(1) };
     session.greet(hello).await;
     session
+}
+
+/// As many as a message of 4 MiB has no room for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_comes_back_over_the_network_however_many_results_it_has_kept() {
+    const RESULTS: u128 = 150_000;
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let certified = rcgen::generate_simple_self_signed([SERVER_NAME.to_owned()]).unwrap();
+    let chain = certified.cert.pem();
+    server.serve_agents(listener, ServerIdentity { chain: chain.clone(), key: certified.signing_key.serialize_pem() });
+    let (node, now) = (NodeId::from_u128(1), SystemClock.now());
+    let (token, credential) = (SecretHash::of("token"), SecretHash::of("credential"));
+    let expires = now + Duration::from_secs(60);
+    cluster.store.create_join_token(token.clone(), expires, now, &Actor::new("test")).await.unwrap();
+    cluster.store.join_node(token, node, "n1", credential, now).await.unwrap();
+
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(chain)).domain_name(SERVER_NAME);
+    let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap().tls_config(tls).unwrap();
+    let mut client = SessionClient::new(endpoint.connect().await.unwrap());
+    let finished = (1..=RESULTS).map(|run| RunKey { run: RunId::from_u128(run).to_string(), attempt: 1 }).collect();
+    let hello = session::Hello {
+        node: node.to_string(),
+        name: "n1".to_owned(),
+        incarnation: 1,
+        credential: "credential".to_owned(),
+        finished,
+        ..Default::default()
+    };
+    let said = tokio_stream::once(FromAgent::from(hello)).chain(tokio_stream::pending());
+    let mut told = client.open(said).await.expect("it is let in").into_inner();
+    let first = told.message().await.unwrap().unwrap().message;
+    assert!(matches!(first, Some(to_agent::Message::Welcome(_))), "{first:?}");
+    server.stop().await;
 }
