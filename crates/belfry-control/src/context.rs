@@ -49,7 +49,8 @@ pub struct ControlConfig {
     pub unrecorded_output_bytes_max: usize,
     /// Where a copy of what firing needs is kept, for a start or a takeover while the store is away. Default: nowhere.
     pub snapshot: Option<PathBuf>,
-    /// Runs and attempts that wait in memory for the store; beyond it no fire is claimed. Default 200,000.
+    /// Runs and attempts that wait in memory for the store; beyond it no fire is claimed, and beyond half of it what nodes fired by themselves
+    /// waits on their disks. Default 200,000.
     pub unrecorded_runs_max: usize,
     /// For jobs that have no `timeout`, except services. Default: none.
     pub default_timeout: Option<Timeout>,

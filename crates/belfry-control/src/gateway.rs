@@ -399,7 +399,7 @@ impl Conversation<'_> {
                         let _ = run.on(Event::Overdue { at, attempt: 1 });
                     }
                     self.context.live.changed(&Arc::new(run.clone()));
-                    self.context.recorder.run(run);
+                    self.context.recorder.local_run(self.context, run);
                 }
             }
             from_agent::Message::Started(started) => {
@@ -518,7 +518,10 @@ impl Conversation<'_> {
             return;
         }
         if let Some(facts) = &ended.local {
-            return self.local_ended(ended.key.clone(), facts, &ended);
+            if self.context.recorder.takes_local_end(self.context, run, attempt, self.report.node) {
+                self.local_ended(ended.key.clone(), facts, &ended);
+            }
+            return;
         }
         let Some(facts) = ended_facts(ended, attempt) else {
             warn!(%run, node = %self.report.name, "a result with an unknown outcome is ignored; is the agent newer than this server?");

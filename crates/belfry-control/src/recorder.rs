@@ -1,6 +1,7 @@
 //! Writes runs and output to the store in batches, so that nobody waits for it: at most one entry a run, the newest, until it is
 //! written. When the end of a run is in the store, its agent and its shard are told. While the store is away what waits has a bound:
-//! output beyond it is left to the agents, which have it on their disks (`taken`), and beyond a number of runs nothing is claimed.
+//! output beyond it is left to the agents, which have it on their disks (`taken`), and beyond a number of runs nothing is claimed. What nodes
+//! fired by themselves takes at most half of that number, and the rest of it is left to them as well.
 
 mod taken;
 
@@ -65,6 +66,15 @@ impl Dirty {
         let runs = batch.runs.len() + batch.attempts.len();
         self.runs_writing = self.runs_writing.saturating_sub(runs);
         self.writing = self.writing.saturating_sub(runs + batch.chunks.len());
+    }
+
+    /// Runs and attempts that the store does not have.
+    fn unrecorded(&self) -> usize {
+        self.runs.len() + self.runs_writing + self.attempts.len() + self.refused
+    }
+
+    fn has_room_for_local(&self, context: &Context, run: RunId) -> bool {
+        self.runs.contains_key(&run) || self.unrecorded() < context.config.unrecorded_runs_max / 2
     }
 
     fn take_chunk(&mut self, context: &Context, chunk: &Arc<OutputChunk>) -> Verdict {
@@ -221,15 +231,37 @@ impl Recorder {
         false
     }
 
+    /// What a node fired by itself has begun. Its end will say all of this, so without room it is passed over.
+    pub fn local_run(&self, context: &Context, run: Run) {
+        if self.lock().has_room_for_local(context, run.id) {
+            self.run(run);
+        }
+    }
+
+    /// Whether the end of what a node fired by itself may be recorded. If not, the node will say it again: there is no end to what it may
+    /// fire while the store is away, and runs that are ordered must have room beside it.
+    pub fn takes_local_end(&self, context: &Context, run: RunId, attempt: u32, node: NodeId) -> bool {
+        let mut dirty = self.lock();
+        let has_room = dirty.has_room_for_local(context, run);
+        if !has_room {
+            dirty.taken.missed_local((run, attempt), node);
+        }
+        has_room
+    }
+
     /// As soon as there is room, agents are asked for what was not taken.
     fn ask_again(&self, context: &Context) {
         let mut by_node: HashMap<NodeId, Vec<RunKey>> = HashMap::new();
         {
             let mut dirty = self.lock();
-            if dirty.chunk_bytes > context.config.unrecorded_output_bytes_max / 4 {
-                return;
+            let mut missed = Vec::new();
+            if dirty.chunk_bytes <= context.config.unrecorded_output_bytes_max / 4 {
+                missed.extend(dirty.taken.next_missed());
             }
-            for ((run, attempt), node) in dirty.taken.next_missed() {
+            if dirty.unrecorded() <= context.config.unrecorded_runs_max / 4 {
+                missed.extend(dirty.taken.next_missed_local());
+            }
+            for ((run, attempt), node) in missed {
                 by_node.entry(node).or_default().push(RunKey { run: run.to_string(), attempt });
             }
         }
@@ -241,7 +273,7 @@ impl Recorder {
     pub fn unrecorded(&self) -> Unrecorded {
         let dirty = self.lock();
         Unrecorded {
-            runs: (dirty.runs.len() + dirty.runs_writing + dirty.attempts.len() + dirty.refused) as u64,
+            runs: dirty.unrecorded() as u64,
             output_bytes: dirty.chunk_bytes as u64,
             full: self.is_full.load(Ordering::Relaxed),
         }

@@ -21,6 +21,8 @@ pub struct Taken {
     counts: HashMap<Key, Count>,
     /// Ends that were not taken, and who has them. Bounded: agents say them again without being asked, only later.
     missed: BTreeMap<Key, NodeId>,
+    /// The same, of what nodes fired by themselves and there was no room for.
+    missed_local: BTreeMap<Key, NodeId>,
 }
 
 #[derive(Debug)]
@@ -71,15 +73,26 @@ impl Taken {
         }
     }
 
+    pub fn missed_local(&mut self, key: Key, node: NodeId) {
+        if self.missed_local.len() < MISSED_MAX {
+            self.missed_local.insert(key, node);
+        }
+    }
+
     /// Some whose agents are to be asked now; the earliest first.
     pub fn next_missed(&mut self) -> Vec<(Key, NodeId)> {
         std::iter::from_fn(|| self.missed.pop_first()).take(ASKED_AT_ONCE_MAX).collect()
+    }
+
+    pub fn next_missed_local(&mut self) -> Vec<(Key, NodeId)> {
+        std::iter::from_fn(|| self.missed_local.pop_first()).take(ASKED_AT_ONCE_MAX).collect()
     }
 
     /// Its end is in the store, and its agent has been told.
     pub fn forget(&mut self, key: Key) {
         self.counts.remove(&key);
         self.missed.remove(&key);
+        self.missed_local.remove(&key);
     }
 
     pub fn forget_idle(&mut self, is_open: impl Fn(RunId) -> bool) {

@@ -1,5 +1,6 @@
 //! A server whose store goes away and comes back.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
+use crate::cluster::fired_alone;
 use crate::support::{Cluster, ENDLESS_TTL, Session, every_second, manual, sqlite};
 
 /// A database that answers when it is told to.
@@ -408,4 +410,63 @@ async fn a_node_comes_back_over_the_network_however_many_results_it_has_kept() {
     let first = told.message().await.unwrap().unwrap().message;
     assert!(matches!(first, Some(to_agent::Message::Welcome(_))), "{first:?}");
     server.stop().await;
+}
+
+/// They are on the disk of their node, whose own business they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nodes_fired_by_themselves_leaves_room_for_orders_and_is_asked_for_when_the_store_is_back() {
+    const RUNS_MAX: usize = 100;
+    let config = ControlConfig { unrecorded_runs_max: RUNS_MAX, ttl: ENDLESS_TTL, ..ControlConfig::default() };
+    let (cluster, database) = cluster(config).await;
+    let job = cluster.job(1).await;
+    let control = cluster.server("a").await;
+    let mut agent = Session::open(&control, 1).await;
+    database.be_away(true);
+    let first = SystemClock.now().round(jiff::Unit::Second).unwrap() - Duration::from_secs(2_000);
+    let ends: Vec<session::Ended> = (0..1_000)
+        .map(|second| fired_alone(JobId::from_u128(3), agent.node, first + Duration::from_secs(second), 0))
+        .collect();
+    for ended in &ends {
+        let (key, local) = (ended.key.clone(), ended.local.clone());
+        agent.say(session::Started { key, local, at_ms: ended.started_at_ms.unwrap(), ..Default::default() }).await;
+        agent.say(ended.clone()).await;
+    }
+    // Answered after all that was said before it.
+    agent.say(session::Heartbeat { sequence: 1 }).await;
+    agent.until(|message| matches!(message, to_agent::Message::Heartbeat(_)).then_some(())).await;
+    let unrecorded = control.cluster().unrecorded.runs as usize;
+    assert!((1..=RUNS_MAX / 2).contains(&unrecorded), "{unrecorded} runs wait for the store");
+    let run = control.run_now(manual(job)).await.expect("there is room for what is ordered");
+    let key = agent.order_of(|key| key.run == run.id.to_string()).await.key.unwrap();
+
+    database.be_away(false);
+    agent.start(&key).await;
+    agent.end(&key, "succeeded", 0).await;
+    let mut open: BTreeSet<String> = ends.iter().map(|ended| ended.key.clone().unwrap().run).collect();
+    let mut asked = 0;
+    while !open.is_empty() {
+        let (keys, again) = agent
+            .until(|message| match message {
+                to_agent::Message::SendAgain(again) => Some((again.keys, true)),
+                to_agent::Message::Stored(stored) => Some((stored.keys, false)),
+                _ => None,
+            })
+            .await;
+        for key in keys {
+            if again {
+                asked += 1;
+                agent.say(ends.iter().find(|ended| ended.key.as_ref() == Some(&key)).unwrap().clone()).await;
+            } else {
+                open.remove(&key.run);
+            }
+        }
+    }
+    assert!(asked >= ends.len() - RUNS_MAX / 2);
+    for ended in &ends {
+        let kept = cluster.store.run(ended.key.as_ref().unwrap().run.parse().unwrap()).await.unwrap();
+        assert_eq!(kept.map(|run| run.state), Some(RunState::Succeeded));
+    }
+    assert_eq!(cluster.stored(run.id, |run| run.state.is_ended()).await.state, RunState::Succeeded);
+    until("nothing waits", async || (control.cluster().unrecorded == Default::default()).then_some(())).await;
+    control.stop().await;
 }
