@@ -119,6 +119,7 @@ impl Desk {
     }
 
     fn begin(&mut self, claim: Claim, now: Moment) {
+        let wall_ms = self.local.wall_ms(now);
         let Some(slot) = self.local.slot(claim.job) else {
             let reason = "its job was removed from this node before it started".to_owned();
             return self.never_began(&claim, Outcome::Cancelled, reason, now);
@@ -142,7 +143,7 @@ impl Desk {
             revision: slot.revision,
             document: slot.document.clone(),
             planned_ms: claim.planned_ms,
-            start_in_ms: (claim.start_ms - now.wall_ms).min(0),
+            start_in_ms: (claim.start_ms - wall_ms).min(0),
             start_within_ms: slot.misfire.within.get().as_millis() as u64,
             needs: Some(promises::to_wire(slot.needs())),
             ..Default::default()
@@ -171,11 +172,12 @@ impl Desk {
     }
 
     fn end_claim(&mut self, claim: &Claim, state: RunState, reason: String, now: Moment) {
+        let ended_at_ms = self.local.wall_ms(now);
         self.acts.push(Act::Keep(Ended {
             key: Some(key_of(claim).to_wire()),
             outcome: state.as_str().to_owned(),
             reason,
-            ended_at_ms: now.wall_ms,
+            ended_at_ms,
             local: Some(self.facts_of(claim)),
             ..Default::default()
         }));
@@ -198,10 +200,11 @@ impl Desk {
 
     /// The spool has the end of a run of this job.
     pub(super) fn local_ended(&mut self, job: JobId, key: Key, ended: &Ended, now: Moment) {
+        let at_ms = self.local.ended_at_ms(ended.ended_at_ms, now);
         if ended.local.is_some() {
-            self.keep_local(vec![Record::Ended { job, run: key.run, at_ms: ended.ended_at_ms }]);
+            self.keep_local(vec![Record::Ended { job, run: key.run, at_ms }]);
         }
-        if let Some(next) = self.local.ended(job, key, ended.ended_at_ms) {
+        if let Some(next) = self.local.ended(job, key, at_ms) {
             self.begin(next, now);
         }
     }

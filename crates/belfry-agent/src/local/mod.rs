@@ -8,6 +8,7 @@
 mod disabled;
 mod given_up;
 mod journal;
+mod own_time;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -27,6 +28,7 @@ pub(crate) use disabled::NotDisabled;
 use given_up::{GivenUp, Left};
 pub(crate) use journal::Journal;
 pub use journal::MemoryJournal;
+use own_time::OwnTime;
 pub(crate) use record::{Claim, Kept, KeptJob, Record};
 
 /// Claims are on the disk before their instant.
@@ -38,6 +40,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) struct Local {
     node: NodeId,
+    time: OwnTime,
     table: JobTable,
     jobs: HashMap<JobId, Own>,
     removed: GivenUp,
@@ -112,6 +115,7 @@ impl Local {
     pub(crate) fn new(node: NodeId, kept: Kept, boot_id: &str, finished: &[Key], now: Moment) -> (Local, Vec<Claim>) {
         let mut local = Local {
             node,
+            time: OwnTime::new(now),
             table: JobTable::new(Firer::Node),
             jobs: HashMap::new(),
             removed: kept.removed,
@@ -157,6 +161,7 @@ impl Local {
 
     /// Takes a copy in, if it is newer than the one that is here.
     pub(crate) fn put(&mut self, copy: Copy, now: Moment) -> Option<Record> {
+        let now = self.time.at(now);
         let id = copy.stored.id;
         let held = self.jobs.get(&id);
         let revision = self.table.get(id).map_or(0, |slot| slot.revision);
@@ -267,6 +272,7 @@ impl Local {
     /// The claims of this ticket hold. Those that come back were decided with their claim.
     pub(crate) fn written(&mut self, ticket: u64, now: Moment) -> Vec<Claim> {
         let Some(Unwritten { claims, .. }) = self.unwritten.remove(&ticket) else { return Vec::new() };
+        let now = self.time.at(now);
         let (decided, open): (Vec<Claim>, Vec<Claim>) = claims.into_iter().partition(|claim| claim.skipped.is_some());
         for claim in open {
             let in_ms = claim.start_ms - now.wall_ms;
@@ -278,6 +284,7 @@ impl Local {
 
     /// Claims what is due, or soon will be.
     pub(crate) fn claim_due(&mut self, now: Moment) -> Vec<Record> {
+        let now = self.time.at(now);
         let mut records = Vec::new();
         self.claim_boot(now, &mut records);
         let ahead = instant(now.wall_ms + CLAIM_AHEAD.as_millis() as i64);
@@ -354,6 +361,7 @@ impl Local {
     pub(crate) fn judge_next(&mut self, now: Moment) -> Option<Judged> {
         let due = self.to_judge.first_entry().filter(|entry| entry.key().0 <= now.boot)?;
         let claim = due.remove();
+        let now = self.time.at(now);
         Some(self.judge(claim, now))
     }
 
@@ -420,6 +428,15 @@ impl Local {
         }
     }
 
+    /// By the time that this node's own jobs go by.
+    pub(crate) fn wall_ms(&mut self, now: Moment) -> i64 {
+        self.time.at(now).wall_ms
+    }
+
+    pub(crate) fn ended_at_ms(&mut self, said_ms: i64, now: Moment) -> i64 {
+        self.time.ended_at_ms(said_ms, now)
+    }
+
     /// A run of the job is over: what waits behind it may go.
     pub(crate) fn ended(&mut self, job: JobId, key: Key, at_ms: i64) -> Option<Claim> {
         self.table.run_ended(job, instant(at_ms));
@@ -446,6 +463,7 @@ impl Local {
 
     /// To be called last in each tick: when the next thing is due by this clock.
     pub(crate) fn set_wake(&mut self, now: Moment) {
+        let now = self.time.at(now);
         let next_fire = self.table.peek().filter(|_| self.claims() < CLAIMS_MAX).map(|(at, _)| {
             let in_ms = at.as_millisecond() - CLAIM_AHEAD.as_millis() as i64 - now.wall_ms;
             now.boot + Duration::from_millis(in_ms.max(0) as u64).min(SLEEP_MAX)

@@ -45,9 +45,13 @@ impl World {
     }
 
     fn write(&mut self, records: Vec<Record>, now: i64) -> Vec<Claim> {
+        self.write_at(records, at(now))
+    }
+
+    fn write_at(&mut self, records: Vec<Record>, now: Moment) -> Vec<Claim> {
         let Some(batch) = self.local.write_down(records) else { return Vec::new() };
         batch.records.into_iter().for_each(|record| self.kept.add(record));
-        self.local.written(batch.ticket, at(now))
+        self.local.written(batch.ticket, now)
     }
 
     fn put(&mut self, copy: Copy, now: i64) {
@@ -57,10 +61,14 @@ impl World {
 
     /// What happens at this moment: planned instants of what starts.
     fn tick(&mut self, now: i64) -> Vec<i64> {
-        let records = self.local.claim_due(at(now));
+        self.tick_at(at(now))
+    }
+
+    fn tick_at(&mut self, now: Moment) -> Vec<i64> {
+        let records = self.local.claim_due(now);
         let mut instants = Vec::new();
-        self.write(records, now);
-        while let Some(judged) = self.local.judge_next(at(now)) {
+        self.write_at(records, now);
+        while let Some(judged) = self.local.judge_next(now) {
             if let Judged::Start(claim) = judged {
                 self.local.went(claim.job, Key { run: claim.run, attempt: 1 });
                 instants.push(claim.planned_ms - T0);
@@ -70,10 +78,15 @@ impl World {
     }
 
     fn end(&mut self, job: u128, planned: i64, now: i64) -> Option<Claim> {
+        self.end_at(job, planned, at(now))
+    }
+
+    fn end_at(&mut self, job: u128, planned: i64, now: Moment) -> Option<Claim> {
         let job = JobId::from_u128(job);
         let run = RunId::of(job, instant(T0 + planned), Slot::Node(NodeId::from_u128(9)));
-        self.write(vec![Record::Ended { job, run, at_ms: now }], now);
-        self.local.ended(job, Key { run, attempt: 1 }, now)
+        let at_ms = self.local.ended_at_ms(now.wall_ms, now);
+        self.write_at(vec![Record::Ended { job, run, at_ms }], now);
+        self.local.ended(job, Key { run, attempt: 1 }, at_ms)
     }
 }
 
@@ -314,4 +327,78 @@ fn a_job_that_fires_after_its_end_and_is_put_back_does_not_begin_from_its_first_
     world.put(copy(), T0 + 62 * SECOND);
     assert!(world.tick(T0 + 62 * SECOND).is_empty(), "its first run was long ago");
     assert_eq!(world.tick(T0 + 121 * SECOND), [120 * SECOND]);
+}
+
+const HOUR: i64 = 3600 * SECOND;
+
+/// With a wall clock that is off by so much.
+fn off(ms: i64, by_ms: i64) -> Moment {
+    Moment { wall_ms: ms + by_ms, ..at(ms) }
+}
+
+fn every_second(number: u128) -> Copy {
+    let document = json!({
+        "name": format!("j{number}"), "schedule": "* * * * * *", "run_on": "each", "overlap": "allow", "action": {"shell": {"command": "true"}},
+    });
+    Copy { shard: 3, stored: stored(number, 1, &document), home_term: 0, from_ms: 0 }
+}
+
+#[test]
+fn a_clock_that_is_an_hour_off_for_a_moment_silences_no_job_and_none_of_that_hour_is_claimed() {
+    for step in [HOUR, -HOUR] {
+        let (mut world, _) = World::start(Kept::default(), T0);
+        world.put(every_second(1), T0);
+        world.put(every_second(2), T0);
+        let record = world.local.disable(JobId::from_u128(2)).unwrap();
+        world.write(record.into_iter().collect(), T0);
+        assert_eq!(world.tick(T0 + SECOND).last(), Some(&SECOND));
+        for second in [2, 3] {
+            assert_eq!(world.tick_at(off(T0 + second * SECOND, step)), [second * SECOND], "by {step}");
+        }
+        // What comes here, is enabled or ends meanwhile goes by the same time.
+        let now = off(T0 + 3 * SECOND, step);
+        let records = [world.local.put(every_second(3), now), world.local.enable(JobId::from_u128(2), now)];
+        world.write_at(records.into_iter().flatten().collect(), now);
+        assert_eq!(world.local.ended_at_ms(now.wall_ms, now), T0 + 3 * SECOND);
+        assert!(world.tick_at(now).iter().all(|planned| *planned <= 3 * SECOND));
+        for second in [4, 5] {
+            assert_eq!(world.tick(T0 + second * SECOND), [second * SECOND; 3], "by {step}");
+        }
+        let claimed = world.kept.open.values().map(|claim| claim.planned_ms);
+        assert_eq!(claimed.max(), Some(T0 + 5 * SECOND));
+        assert!(world.kept.open.values().all(|claim| claim.skipped.is_none()), "by {step}");
+        // An end that was dated before the clock was set right.
+        assert_eq!(world.local.ended_at_ms(T0 + HOUR, at(T0 + 6 * SECOND)), T0 + 6 * SECOND);
+    }
+}
+
+#[test]
+fn a_clock_that_stays_where_it_stepped_to_is_followed_after_a_minute() {
+    for (step, then) in [(HOUR, vec![HOUR + 60 * SECOND]), (-HOUR, vec![])] {
+        let (mut world, _) = World::start(Kept::default(), T0 + 10 * SECOND);
+        world.put(copy(1, "* * * * *", 1), T0 + 10 * SECOND);
+        assert!(world.tick_at(off(T0 + 30 * SECOND, step)).is_empty());
+        assert_eq!(world.tick_at(off(T0 + 60 * SECOND, step)), [60 * SECOND], "due by the old time");
+        world.end_at(1, 60 * SECOND, off(T0 + 61 * SECOND, step));
+        assert!(world.tick_at(off(T0 + 89 * SECOND, step)).is_empty());
+        assert_eq!(world.tick_at(off(T0 + 90 * SECOND, step)), then, "what was missed follows the job's rule");
+        for planned in &then {
+            world.end_at(1, *planned, off(T0 + 91 * SECOND, step));
+        }
+        let next = 120 * SECOND + step.max(0);
+        assert_eq!(world.tick_at(off(T0 + next - step, step)), [next]);
+    }
+}
+
+#[test]
+fn a_clock_that_steps_again_is_followed_a_minute_after_that() {
+    let (mut world, _) = World::start(Kept::default(), T0);
+    let by = |seconds: i64, step| off(T0 + seconds * SECOND, step);
+    assert_eq!(world.local.wall_ms(by(1, HOUR)), T0 + SECOND);
+    assert_eq!(world.local.wall_ms(by(50, 2 * HOUR)), T0 + 50 * SECOND);
+    assert_eq!(world.local.wall_ms(by(109, 2 * HOUR)), T0 + 109 * SECOND);
+    assert_eq!(world.local.wall_ms(by(110, 2 * HOUR)), T0 + 110 * SECOND + 2 * HOUR);
+    // What is set right bit by bit is no step.
+    assert_eq!(world.local.wall_ms(by(111, 2 * HOUR - 1500)), T0 + 111 * SECOND + 2 * HOUR - 1500);
+    assert_eq!(world.local.wall_ms(by(112, 2 * HOUR - 3000)), T0 + 112 * SECOND + 2 * HOUR - 3000);
 }
