@@ -226,6 +226,8 @@ struct Relay<'a> {
     key: Key,
     relayed: Relayed,
     end_offset: u64,
+    /// How far followers were shown what is not kept.
+    live_end_offset: u64,
     /// What the agent added moves on what the program writes after it.
     shift_bytes: u64,
     /// Left out since the last chunk that was kept, for whatever reason.
@@ -248,7 +250,8 @@ async fn relay(
     mut events: mpsc::Receiver<CaptureEvent>,
     mut notes: mpsc::Receiver<String>,
 ) -> Relayed {
-    let mut relay = Relay { node, key, relayed: Relayed::default(), end_offset: 0, shift_bytes: 0, gap_bytes: 0 };
+    let relayed = Relayed::default();
+    let mut relay = Relay { node, key, relayed, end_offset: 0, live_end_offset: 0, shift_bytes: 0, gap_bytes: 0 };
     loop {
         tokio::select! {
             biased;
@@ -289,6 +292,7 @@ impl Relay<'_> {
             chunk.live_only = true;
         }
         if chunk.live_only {
+            self.live_end_offset = chunk.offset + chunk.bytes.len() as u64;
             return self.node.tell(Event::Live(chunk)).await;
         }
         self.mark_gap().await;
@@ -299,6 +303,7 @@ impl Relay<'_> {
 
     /// A line of the agent's own, on stderr; few and small enough to be kept whatever the room.
     async fn note(&mut self, text: String, at_ms: u64) {
+        self.show_note(&text, at_ms).await;
         self.mark_gap().await;
         let (key, sequence, offset) = (Some(self.key.to_wire()), self.relayed.kept_chunks, self.end_offset);
         let bytes = text.len() as u64;
@@ -307,6 +312,19 @@ impl Relay<'_> {
         self.relayed.noted_bytes += bytes;
         let chunk = OutputChunk { key, sequence, stream: 2, offset, at_ms, bytes: text.into(), ..Default::default() };
         self.keep(chunk).await;
+    }
+
+    /// It is kept behind what was kept before it. Followers who have seen what came since are further, and pass over what lies behind
+    /// them: they get it first, where they are.
+    async fn show_note(&mut self, text: &str, at_ms: u64) {
+        if self.live_end_offset <= self.end_offset {
+            return;
+        }
+        let (key, sequence, offset) = (Some(self.key.to_wire()), self.relayed.kept_chunks, self.live_end_offset);
+        self.live_end_offset += text.len() as u64;
+        let (bytes, live_only) = (text.to_owned().into(), true);
+        let shown = OutputChunk { key, sequence, stream: 2, offset, at_ms, bytes, live_only, ..Default::default() };
+        self.node.tell(Event::Live(shown)).await;
     }
 
     /// Small enough to be kept whatever the room.

@@ -193,3 +193,51 @@ async fn a_job_that_nodes_fire_by_themselves_is_told_that_nothing_is_kept() {
     let said = stderr(&chunks);
     assert!(said.lines().count() == 1 && said.contains("state is saved for jobs with `run_on: one`"), "{said}");
 }
+
+/// Whoever follows goes by the place of each piece in all that was printed, and knows what lies behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_kept_is_said_to_followers_also_beyond_the_output_that_is_kept() {
+    const HEAD_BYTES: u64 = 32 * 1024;
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    // Each piece is seen before the next is printed.
+    let [head, more] = ["head", "more"].map(|name| folder.path().join(name));
+    let command = format!(
+        "head -c {HEAD_BYTES} /dev/zero | tr '\\0' x; until [ -e {} ]; do sleep 0.05; done; \
+         head -c 8192 /dev/zero | tr '\\0' y; until [ -e {} ]; do sleep 0.05; done; \
+         echo lower=1 > $BELFRY_STATE; sleep 0.2; echo end",
+        head.display(),
+        more.display()
+    );
+    let action = json!({"shell": {"command": command}});
+    server.dispatch(with_document(1, &json!({"name": "job", "action": action, "output": {"keep": "64KiB"}}))).await;
+    let (mut until, mut seen, mut kept) = (0_u64, Vec::new(), Vec::new());
+    server
+        .until(|message| match message {
+            from_agent::Message::Output(chunk) => {
+                let gap = if chunk.bytes.is_empty() { chunk.dropped } else { 0 };
+                let known = until.saturating_sub(chunk.offset).min(chunk.bytes.len() as u64);
+                seen.extend_from_slice(&chunk.bytes[known as usize..]);
+                until = until.max(chunk.offset + gap + chunk.bytes.len() as u64);
+                if until >= HEAD_BYTES {
+                    std::fs::write(&head, "").unwrap();
+                }
+                if until >= HEAD_BYTES + 8192 {
+                    std::fs::write(&more, "").unwrap();
+                }
+                if !chunk.live_only {
+                    kept.push(chunk);
+                }
+                None
+            }
+            from_agent::Message::Ended(ended) => Some(ended),
+            _ => None,
+        })
+        .await;
+    let seen = String::from_utf8(seen).unwrap();
+    let note = "belfry: BELFRY_STATE: line 1 was not saved: `lower`: a key has 1 to 64 capital letters";
+    let (before, after) = seen.split_once(note).unwrap_or_else(|| panic!("{} bytes without the note", seen.len()));
+    assert_eq!(before, "x".repeat(HEAD_BYTES as usize) + &"y".repeat(8192));
+    assert!(!after.contains("belfry:") && after.ends_with("\nend\n"), "{after}");
+    assert_eq!(stderr(&kept).matches(note).count(), 1, "it is kept as before");
+}
