@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use belfry_coord::{COMMIT_BYTES_MAX, CoordError, Guard, HELD_WRITES_MAX, Held, HeldError, Resolved, Write, keys};
+use belfry_coord::{COMMIT_BYTES_MAX, Guard, HELD_WRITES_MAX, Held, HeldError, Resolved, Write, keys};
 use belfry_core::cursor::Cursor;
 use belfry_core::due::{self, Due};
 use belfry_core::id::Slot;
@@ -33,9 +33,6 @@ const WAITING_CLAIMS_MAX: usize = 4 * HELD_WRITES_MAX;
 /// Of a commit, for the seat, the keys and the marks around them.
 const COMMIT_BYTES_SPARE: usize = 64 << 10;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Who says nothing for so long has not heard, or keeps what it heard: at first a part of the TTL, and of a slow one more each time.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 pub(super) fn wake_for(fire: Timestamp) -> Timestamp {
     fire.saturating_sub(CLAIM_WHEN_WITHIN).unwrap_or(Timestamp::MIN)
@@ -482,8 +479,7 @@ impl Shard {
 }
 
 /// Tries until the commit is known to have happened, or can never happen. A coordinator that is away is waited for; the seat's
-/// guard decides whether this server still owns the shard then. A member that lost its leader may keep a commit for seconds: giving
-/// up on its answer leaves the seat in doubt, which is settled like any lost answer.
+/// guard decides whether this server still owns the shard then.
 async fn commit(
     context: std::sync::Arc<Context>,
     mut seat: Held<Cursor>,
@@ -491,25 +487,16 @@ async fn commit(
     guards: Vec<Guard>,
     writes: Vec<Write>,
 ) -> (Held<Cursor>, Result<Version, HeldError>) {
-    let mut patience = (context.config.ttl / 4).clamp(SILENCE_MIN, SILENCE_MAX);
     loop {
-        let asked = seat.commit(cursor, guards.clone(), writes.clone());
-        let doubt = match tokio::time::timeout(patience, asked).await {
-            Ok(Err(HeldError::Commit { cause, .. })) if cause.is_transient() => Err(cause),
-            Ok(result) => Ok(result),
-            Err(_) => Err(CoordError::Unknown),
-        };
-        let result = match doubt {
-            Ok(result) => result,
-            Err(cause) => {
+        let result = match seat.commit(cursor, guards.clone(), writes.clone()).await {
+            Err(HeldError::Commit { cause, .. }) if cause.is_transient() => {
                 context.coordinator_health.away(context.now(), &cause);
-                let settled = settle_doubt(&mut seat, patience).await;
-                patience = (patience * 2).min(SILENCE_MAX);
-                match settled {
+                match settle_doubt(&mut seat).await {
                     Some(result) => result,
                     None => continue,
                 }
             }
+            result => result,
         };
         if result.is_ok() {
             context.coordinator_health.ok();
@@ -519,18 +506,17 @@ async fn commit(
 }
 
 /// None: the commit has not happened and never will, so it may be tried again.
-async fn settle_doubt(seat: &mut Held<Cursor>, mut patience: Duration) -> Option<Result<Version, HeldError>> {
+async fn settle_doubt(seat: &mut Held<Cursor>) -> Option<Result<Version, HeldError>> {
     loop {
         tokio::time::sleep(RETRY_DELAY).await;
         if !seat.is_unresolved() {
             return None;
         }
-        match tokio::time::timeout(patience, seat.resolve()).await {
-            Ok(Ok(Resolved::Applied(version))) => return Some(Ok(version)),
-            Ok(Ok(Resolved::NotApplied)) => return None,
-            Ok(Err(HeldError::Commit { cause, .. })) if cause.is_transient() => {}
-            Ok(Err(cause)) => return Some(Err(cause)),
-            Err(_) => patience = (patience * 2).min(SILENCE_MAX),
+        match seat.resolve().await {
+            Ok(Resolved::Applied(version)) => return Some(Ok(version)),
+            Ok(Resolved::NotApplied) => return None,
+            Err(HeldError::Commit { cause, .. }) if cause.is_transient() => {}
+            Err(cause) => return Some(Err(cause)),
         }
     }
 }

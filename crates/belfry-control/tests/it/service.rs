@@ -13,7 +13,7 @@ use crate::support::{Cluster, ENDLESS_TTL, Session, manual, until};
 
 const JOB: u128 = 3;
 
-fn service(document: &mut JobDocument) {
+pub fn service(document: &mut JobDocument) {
     service_again_after(document, Span::from_millis(100));
 }
 
