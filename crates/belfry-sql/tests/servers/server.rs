@@ -74,11 +74,11 @@ impl Server {
         }
     }
 
-    /// Taken by the session, for as long as it lives.
+    /// Taken by the session, for as long as it lives. Who had it before may have gone a moment ago only.
     pub fn lock_of_migrations(&self) -> Statement {
         match self {
             Server::Postgres(_) => sql!("SELECT pg_advisory_lock(7378697629480001)"),
-            Server::MariaDb(_) => sql!("SELECT GET_LOCK(CONCAT('belfry-', LEFT(SHA1(DATABASE()), 32)), 0)"),
+            Server::MariaDb(_) => sql!("SELECT GET_LOCK(CONCAT('belfry-', LEFT(SHA1(DATABASE()), 32)), 4)"),
         }
     }
 
