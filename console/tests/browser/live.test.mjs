@@ -101,6 +101,9 @@ test('a server that goes away is said so, nothing is shown as if it still ran, a
       await where.getByText(old).waitFor();
       if (known) assert.equal(await where.getByText(known).count(), 0, `${name} says that it runs`);
     }
+    const labels = page.locator('main svg[role=img], main .strip a');
+    const heard = await labels.evaluateAll((all) => all.map((one) => one.getAttribute('aria-label')));
+    assert.deepEqual(heard.filter((label) => /running/i.test(label) && !/as of \d\d:\d\d:\d\d$/.test(label)), [], `${name}: as it is heard`);
     await shot(page, `server-away-${name}`);
     await belfry.restart();
     await page.getByText('The server does not answer.').first().waitFor({ state: 'detached' });
