@@ -251,6 +251,41 @@ async fn a_paused_member_is_left_by_whoever_gives_up_waiting_for_it() {
     etcd.resume(paused);
 }
 
+/// Less than the limit of a request: nobody waits for a member when another one answers.
+#[tokio::test]
+async fn a_read_is_answered_by_another_member_while_one_is_silent() {
+    let etcd = Etcd::start(3);
+    let leader = etcd.leader().expect("a leader");
+    let paused = (leader + 1) % 3;
+    let mut endpoints = etcd.endpoints();
+    endpoints.rotate_left(paused);
+    let coordinator = connect(&etcd.url_of(&endpoints)).await;
+    apply(&coordinator, vec![], vec![put("jobs/a", "1")]).await;
+    etcd.suspend(paused);
+    let read = tokio::time::timeout(Duration::from_secs(4), coordinator.list("jobs/")).await;
+    assert_eq!(read.expect("an answer of another member").unwrap().len(), 1);
+    apply(&coordinator, vec![], vec![put("jobs/a", "2")]).await;
+    etcd.resume(paused);
+}
+
+/// Its leader is silent too, and what it was handed stays with it: others have elected another one long before it says so.
+#[tokio::test]
+async fn a_commit_that_a_member_keeps_for_a_silent_leader_is_given_up_soon() {
+    let etcd = Etcd::start(3);
+    let leader = etcd.leader().expect("a leader");
+    let mut endpoints = etcd.endpoints();
+    endpoints.rotate_left((leader + 1) % 3);
+    let coordinator = connect(&etcd.url_of(&endpoints)).await;
+    apply(&coordinator, vec![], vec![put("jobs/a", "1")]).await;
+    etcd.suspend(leader);
+    let kept = coordinator.commit(vec![Guard::Absent("jobs/b".into())], vec![put("jobs/b", "1")]);
+    let kept = tokio::time::timeout(Duration::from_secs(4), kept).await.expect("an end of waiting");
+    // Or it was handed over again to the new leader in time.
+    assert!(matches!(kept, Err(CoordError::Unknown) | Ok(Commit::Applied(_))), "{kept:?}");
+    until("a commit by the others", async || coordinator.commit(vec![], vec![put("jobs/a", "2")]).await.ok()).await;
+    etcd.resume(leader);
+}
+
 #[tokio::test]
 async fn a_watch_gives_hints_after_the_server_was_restarted() {
     let mut etcd = Etcd::start(1);

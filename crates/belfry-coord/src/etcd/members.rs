@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error, KvClient, ResponseHeader};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
@@ -13,6 +15,11 @@ use super::failure::{Failure, is_stale_token};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
+/// An owner that waits for its commit can do nothing else. A member keeps one that it had sent to a leader which died, and answers long
+/// after another was elected; whoever looks at another member meanwhile knows what became of it, or goes on without it.
+const COMMIT_WITHIN: Duration = Duration::from_secs(2);
+/// When another member is asked too. Longer than an election takes.
+const SILENT_AFTER: Duration = Duration::from_millis(1500);
 /// etcd hangs up on a client that pings more often than every 5 s.
 const PING_EVERY: Duration = Duration::from_secs(6);
 const PONG_WITHIN: Duration = Duration::from_secs(3);
@@ -22,7 +29,7 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub(super) struct Members {
     members: Vec<Member>,
     options: ConnectOptions,
-    /// Who answered last; who does not answer is not asked first the next time.
+    /// Who is asked first: not the one that has just not answered.
     preferred: AtomicUsize,
     /// The newest revision of the keyspace that any answer told.
     revision: AtomicI64,
@@ -33,20 +40,19 @@ struct Member {
     client: OnceCell<Client>,
 }
 
-/// When another member is asked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
-    WhenNotHeard,
-    AfterAnyDoubt,
-}
-
-/// A request to one member. The next one goes to another when it was not answered, also because whoever waited has given up: those whose
-/// patience is shorter than the limit of a request would else ask a silent member again and again.
+/// A caller's newest request, to one member. The next one goes to another when it was not answered, also because whoever waited has given
+/// up: those whose patience is shorter than the limit of a request would else ask a silent member again and again.
 struct Question<'a> {
     preferred: &'a AtomicUsize,
     place: usize,
     after: usize,
     answered: bool,
+}
+
+impl Question<'_> {
+    fn answered(mut self) {
+        self.answered = true;
+    }
 }
 
 impl Drop for Question<'_> {
@@ -82,13 +88,38 @@ impl Members {
         self.members.iter().map(|member| member.address.as_str()).collect()
     }
 
-    /// For what changes nothing, or changes the same when it is done twice: every member is asked in turn.
+    /// For what changes nothing, or changes the same when it is done twice: another member is asked when one fails or is silent, and the first
+    /// answer is taken.
     pub(super) async fn ask<T, F, Asked>(&self, request: F) -> Result<T, Failure>
     where
         F: Fn(&Client) -> Asked,
         Asked: Future<Output = Result<T, Error>>,
     {
-        self.in_turn(request, Next::AfterAnyDoubt).await
+        let request = &request;
+        let (mut asked, mut newest, mut failed) = (FuturesUnordered::new(), None, vec![]);
+        let mut questions = self.questions();
+        loop {
+            match questions.next() {
+                Some(question) => {
+                    let place = question.place;
+                    newest = Some(question);
+                    asked.push(
+                        async move { (place, self.try_one(&self.members[place], request, REQUEST_WITHIN).await) },
+                    );
+                }
+                None if asked.is_empty() => return Err(Failure::NotHeard(failed.join("; "))),
+                None => {}
+            }
+            let patience = if questions.len() == 0 { Duration::MAX } else { SILENT_AFTER };
+            let Ok(Some((place, answer))) = timeout(patience, asked.next()).await else { continue };
+            match answer {
+                Err(Failure::NotHeard(why) | Failure::Open(why)) => failed.push(self.said(place, &why)),
+                answer => {
+                    newest.into_iter().for_each(Question::answered);
+                    return answer;
+                }
+            }
+        }
     }
 
     /// For a commit: another member is asked only when the one before surely has not heard of it.
@@ -97,7 +128,19 @@ impl Members {
         F: Fn(&Client) -> Asked,
         Asked: Future<Output = Result<T, Error>>,
     {
-        self.in_turn(request, Next::WhenNotHeard).await
+        let mut failed = vec![];
+        for question in self.questions() {
+            let place = question.place;
+            match self.try_one(&self.members[place], &request, COMMIT_WITHIN).await {
+                Err(Failure::NotHeard(why)) => failed.push(self.said(place, &why)),
+                Err(Failure::Open(why)) => return Err(Failure::Open(self.said(place, &why))),
+                answer => {
+                    question.answered();
+                    return answer;
+                }
+            }
+        }
+        Err(Failure::NotHeard(failed.join("; ")))
     }
 
     /// The same request to every member, for what each knows of itself.
@@ -108,52 +151,36 @@ impl Members {
     {
         let mut answers = vec![];
         for member in &self.members {
-            answers.push(self.try_one(member, &request).await);
+            answers.push(self.try_one(member, &request, REQUEST_WITHIN).await);
         }
         answers
     }
 
-    async fn in_turn<T, F, Asked>(&self, request: F, next: Next) -> Result<T, Failure>
-    where
-        F: Fn(&Client) -> Asked,
-        Asked: Future<Output = Result<T, Error>>,
-    {
+    /// To each member once.
+    fn questions(&self) -> impl ExactSizeIterator<Item = Question<'_>> {
         let count = self.members.len();
         let first = self.preferred.load(Ordering::Relaxed);
-        let mut silent = vec![];
-        for place in (first..first + count).map(|place| place % count) {
-            let member = &self.members[place];
-            let mut question =
-                Question { preferred: &self.preferred, place, after: (place + 1) % count, answered: false };
-            let (heard, why) = match self.try_one(member, &request).await {
-                Err(Failure::NotHeard(why)) => (false, why),
-                Err(Failure::Open(why)) => (true, why),
-                answer => {
-                    question.answered = true;
-                    return answer;
-                }
-            };
-            drop(question);
-            let why = format!("{}: {why}", member.address);
-            if heard && next == Next::WhenNotHeard {
-                return Err(Failure::Open(why));
-            }
-            silent.push(why);
-        }
-        Err(Failure::NotHeard(silent.join("; ")))
+        (0..count).map(move |next| {
+            let place = (first + next) % count;
+            Question { preferred: &self.preferred, place, after: (place + 1) % count, answered: false }
+        })
+    }
+
+    fn said(&self, place: usize, why: &str) -> String {
+        format!("{}: {why}", self.members[place].address)
     }
 
     /// Renews the user's token once: a request with a stale one was refused before anything was applied.
-    async fn try_one<T, F, Asked>(&self, member: &Member, request: &F) -> Result<T, Failure>
+    async fn try_one<T, F, Asked>(&self, member: &Member, request: &F, within: Duration) -> Result<T, Failure>
     where
         F: Fn(&Client) -> Asked,
         Asked: Future<Output = Result<T, Error>>,
     {
         let client = self.client(member).await?;
-        match limited(request(client)).await? {
+        match limited(request(client), within).await? {
             Err(error) if is_stale_token(&error) => {
                 before_sending(client.refresh_token()).await?;
-                limited(request(client)).await?.map_err(|error| Failure::of(&error))
+                limited(request(client), within).await?.map_err(|error| Failure::of(&error))
             }
             answered => answered.map_err(|error| Failure::of(&error)),
         }
@@ -180,9 +207,12 @@ pub(super) fn kv(client: &Client) -> KvClient {
     client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
-async fn limited<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<Result<T, Error>, Failure> {
-    let silence = |_| Failure::Open(format!("no answer within {REQUEST_WITHIN:?}"));
-    timeout(REQUEST_WITHIN, asked).await.map_err(silence)
+async fn limited<T>(
+    asked: impl Future<Output = Result<T, Error>>,
+    within: Duration,
+) -> Result<Result<T, Error>, Failure> {
+    let silence = |_| Failure::Open(format!("no answer within {within:?}"));
+    timeout(within, asked).await.map_err(silence)
 }
 
 async fn before_sending<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {

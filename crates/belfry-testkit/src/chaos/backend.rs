@@ -133,13 +133,38 @@ impl Ground {
         }
     }
 
-    /// Whether the members that run have a leader. Waits for an answer of theirs. ZooKeeper's election takes less than half a second and is
-    /// not looked for.
+    /// Whether the members that run have a leader. Waits for an answer of theirs.
     pub(super) fn has_leader(&self) -> bool {
+        tokio::task::block_in_place(|| match &self.members {
+            None => true,
+            Some(Members::Etcd(etcd)) => etcd.serves(),
+            Some(Members::ZooKeeper(zookeeper)) => zookeeper.leader().is_some(),
+        })
+    }
+
+    /// Connections to it go on to be accepted, and nothing is answered.
+    pub(super) fn pause_member(&self, member: usize) {
         match &self.members {
-            None | Some(Members::ZooKeeper(_)) => true,
-            Some(Members::Etcd(etcd)) => tokio::task::block_in_place(|| etcd.serves()),
+            None => {}
+            Some(Members::Etcd(etcd)) => etcd.suspend(member),
+            Some(Members::ZooKeeper(zookeeper)) => zookeeper.suspend(member),
         }
+    }
+
+    pub(super) fn resume_member(&self, member: usize) {
+        match &self.members {
+            None => {}
+            Some(Members::Etcd(etcd)) => etcd.resume(member),
+            Some(Members::ZooKeeper(zookeeper)) => zookeeper.resume(member),
+        }
+    }
+
+    pub(super) fn leading_member(&self) -> Option<usize> {
+        tokio::task::block_in_place(|| match &self.members {
+            None => None,
+            Some(Members::Etcd(etcd)) => etcd.leader(),
+            Some(Members::ZooKeeper(zookeeper)) => zookeeper.leader(),
+        })
     }
 
     pub(super) fn restart_member(&mut self, member: usize) {

@@ -40,12 +40,13 @@ pub enum Kind {
     StepAgentClock,
     AgentDiskFull,
     KillMember,
+    PauseMember,
     CoordinatorAway,
     StoreAway,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::KillServer,
         Kind::KillAgent,
         Kind::CutLink,
@@ -55,6 +56,7 @@ impl Kind {
         Kind::PauseAgent,
         Kind::KillMember,
         Kind::IsolateAgent,
+        Kind::PauseMember,
         Kind::StoreAway,
         Kind::AgentDiskFull,
         Kind::StopServer,
@@ -72,7 +74,7 @@ impl Kind {
             Kind::KillServer | Kind::StopServer | Kind::PauseServer | Kind::IsolateServer => one_server,
             Kind::StepServerClock | Kind::ServerDiskFull => one_server,
             Kind::KillAgent | Kind::PauseAgent | Kind::CutLink | Kind::IsolateAgent | Kind::StepAgentClock => false,
-            Kind::AgentDiskFull | Kind::KillMember | Kind::StoreAway => false,
+            Kind::AgentDiskFull | Kind::KillMember | Kind::PauseMember | Kind::StoreAway => false,
         }
     }
 
@@ -92,6 +94,7 @@ impl Kind {
             Kind::StepAgentClock => "agent's clock stepped by an hour",
             Kind::AgentDiskFull => "agent's disk full",
             Kind::KillMember => "coordinator's member killed",
+            Kind::PauseMember => "coordinator's member paused",
             Kind::CoordinatorAway => "coordinator away",
             Kind::StoreAway => "store away",
         }
@@ -109,7 +112,7 @@ impl Kind {
         let (several, apart) = (cluster.servers.len() > 1, !cluster.ground.member_addresses().is_empty());
         match self {
             Kind::StopServer | Kind::IsolateServer => several,
-            Kind::KillMember | Kind::StoreAway => apart,
+            Kind::KillMember | Kind::PauseMember | Kind::StoreAway => apart,
             Kind::CoordinatorAway => backend != Backend::Sqlite,
             Kind::AgentDiskFull => cluster.agents.iter().any(|agent| agent.disk.is_some()),
             Kind::ServerDiskFull => cluster.servers.iter().any(|server| server.disk.is_some()),
@@ -150,6 +153,19 @@ enum Manner {
     Lost,
 }
 
+/// What a server sent to each member: in all, and in the last half of a TTL.
+struct Worked {
+    client: usize,
+    before: Vec<u64>,
+    lately: Vec<u64>,
+}
+
+impl Worked {
+    fn most(&self) -> usize {
+        (0..self.lately.len()).max_by_key(|member| self.lately[*member]).expect("members were asked for in `fits`")
+    }
+}
+
 pub(super) struct Ordeal<'a> {
     pub(super) cluster: &'a mut Cluster,
     pub(super) firing: Firing<'a>,
@@ -186,6 +202,7 @@ impl Ordeal<'_> {
             Kind::StepAgentClock => self.step_agent_clock(&mut suffered).await,
             Kind::AgentDiskFull => self.fill_agent_disk(&mut suffered).await,
             Kind::KillMember => self.kill_member(&mut suffered).await,
+            Kind::PauseMember => self.pause_member(&mut suffered).await,
             Kind::CoordinatorAway => self.take_coordinator_away(&mut suffered).await,
             Kind::StoreAway => self.take_store_away(&mut suffered).await,
         }
@@ -480,33 +497,78 @@ impl Ordeal<'_> {
         suffered.effect = full.and(well).map(|()| "its spool could not be written, and then again".to_owned());
     }
 
-    /// A member that a server works with: it has an effect when that server turns to another one with its requests.
+    /// One that a server works with: it has an effect when that server turns to another one with its requests.
     async fn kill_member(&mut self, suffered: &mut Suffered) {
         let client = self.any_server();
-        let requested = |cluster: &Cluster| -> Vec<u64> {
-            cluster.servers[client].member_links.iter().map(Proxy::requested_bytes).collect()
-        };
-        let earlier = requested(self.cluster);
-        tokio::time::sleep(self.cluster.ttl / 2).await;
-        let before = requested(self.cluster);
-        let lately: Vec<u64> = before.iter().zip(earlier).map(|(now, earlier)| now - earlier).collect();
-        let member = (0..lately.len()).max_by_key(|member| lately[*member]).expect("members were asked for in `fits`");
+        let worked = self.work_with_members(client).await;
+        let member = worked.most();
         suffered.from = now();
         self.cluster.ground.kill_member(member);
-        // While the others elect a leader the coordinator is away.
-        let elected = async || self.cluster.ground.has_leader().then(now);
-        suffered.standstill_until = until_within(EFFECT_PATIENCE, elected).await;
-        let turned = async || {
-            let asked = requested(self.cluster).into_iter().zip(&before).map(|(now, before)| now - before).enumerate();
-            let others = asked.filter(|(other, _)| *other != member).map(|(_, bytes)| bytes);
-            others.max().is_some_and(|most| most >= lately[member]).then_some(())
-        };
-        let turned = if lately[member] > 0 { until_within(EFFECT_PATIENCE, turned).await } else { None };
+        suffered.standstill_until = self.until_elected().await;
+        suffered.effect = self.until_turned(&worked, member).await;
         tokio::time::sleep(self.span(5, 20)).await;
         self.cluster.ground.restart_member(member);
         suffered.healed = now();
-        let name = self.cluster.servers[client].name();
-        suffered.effect = turned.map(|()| format!("{name} had worked with it, and turned to another one"));
+    }
+
+    /// Only its silence tells that it is away, to its clients and to the other members. Half of the time it is the one that leads them.
+    async fn pause_member(&mut self, suffered: &mut Suffered) {
+        let client = self.any_server();
+        let worked = self.work_with_members(client).await;
+        let leader = self.cluster.ground.leading_member().filter(|_| self.seed.below(2) == 0);
+        let member = leader.unwrap_or_else(|| worked.most());
+        let span = self.span(10, 30);
+        suffered.from = now();
+        self.cluster.ground.pause_member(member);
+        let paused = tokio::time::Instant::now();
+        suffered.standstill_until = self.until_elected().await;
+        let steady: Vec<&ChaosJob> = self.jobs.iter().filter(|job| job.steady).collect();
+        // What was claimed ahead needs no coordinator any more.
+        let unclaimed = suffered.standstill_until.unwrap_or(suffered.from) + LOOK_AHEAD;
+        let again = self.firing.until_again_after(unclaimed, &steady, EFFECT_PATIENCE).await;
+        suffered.takeover = again.map(|after| LOOK_AHEAD + after);
+        if again.is_none() {
+            suffered.stood_still =
+                Some(format!("not all fired again beside a paused member within {EFFECT_PATIENCE:?}"));
+        }
+        let turned = self.until_turned(&worked, member).await;
+        tokio::time::sleep_until(paused + span).await;
+        self.cluster.ground.resume_member(member);
+        suffered.healed = now();
+        let elected = leader.map(|_| "it had led the others, which elected another one".to_owned());
+        suffered.effect = turned.or(elected);
+    }
+
+    async fn work_with_members(&self, client: usize) -> Worked {
+        let earlier = self.requested(client);
+        tokio::time::sleep(self.cluster.ttl / 2).await;
+        let before = self.requested(client);
+        let lately = before.iter().zip(earlier).map(|(now, earlier)| now - earlier).collect();
+        Worked { client, before, lately }
+    }
+
+    fn requested(&self, client: usize) -> Vec<u64> {
+        self.cluster.servers[client].member_links.iter().map(Proxy::requested_bytes).collect()
+    }
+
+    /// While the others elect a leader the coordinator is away.
+    async fn until_elected(&self) -> Option<Timestamp> {
+        let elected = async || self.cluster.ground.has_leader().then(now);
+        until_within(EFFECT_PATIENCE, elected).await
+    }
+
+    /// The server that had worked with this member sends as much to another one.
+    async fn until_turned(&self, worked: &Worked, member: usize) -> Option<String> {
+        let lately = Some(worked.lately[member]).filter(|bytes| *bytes > 0)?;
+        let turned = async || {
+            let asked = self.requested(worked.client).into_iter().zip(&worked.before).enumerate();
+            let others = asked.filter(|(other, _)| *other != member).map(|(_, (now, before))| now - before);
+            others.max().is_some_and(|most| most >= lately).then_some(())
+        };
+        let name = self.cluster.servers[worked.client].name();
+        until_within(EFFECT_PATIENCE, turned)
+            .await
+            .map(|()| format!("{name} had worked with it, and turned to another one"))
     }
 
     async fn take_coordinator_away(&mut self, suffered: &mut Suffered) {

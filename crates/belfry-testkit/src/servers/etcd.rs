@@ -121,10 +121,11 @@ impl Etcd {
 
     /// The member that the others have elected.
     pub fn leader(&self) -> Option<usize> {
-        self.members.iter().position(|member| {
+        let leads = |member: &Member| {
             let told = ask(&member.health.address(), "/metrics");
             told.is_ok_and(|metrics| metrics.lines().any(|line| line == "etcd_server_is_leader 1"))
-        })
+        };
+        self.members.iter().position(|member| member.process.is_running() && leads(member))
     }
 
     /// SIGSTOP.

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -112,16 +113,18 @@ impl Launch {
 pub(super) struct Process {
     launch: Launch,
     child: Option<Child>,
+    suspended: AtomicBool,
 }
 
 impl Process {
     pub(super) fn start(launch: Launch) -> Self {
         let child = launch.spawn();
-        Self { launch, child: Some(child) }
+        Self { launch, child: Some(child), suspended: AtomicBool::new(false) }
     }
 
+    /// Neither killed nor suspended.
     pub(super) fn is_running(&self) -> bool {
-        self.child.is_some()
+        self.child.is_some() && !self.suspended.load(Ordering::Relaxed)
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -159,13 +162,16 @@ impl Process {
     pub(super) fn restart(&mut self) {
         self.kill();
         self.child = Some(self.launch.spawn());
+        self.suspended.store(false, Ordering::Relaxed);
     }
 
     pub(super) fn suspend(&self) {
         stopped_tree(self.pid());
+        self.suspended.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn resume(&self) {
+        self.suspended.store(false, Ordering::Relaxed);
         for pid in tree_of(self.pid()) {
             signal(pid, Signal::SIGCONT);
         }
