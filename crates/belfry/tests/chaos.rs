@@ -41,7 +41,7 @@ async fn on_mariadb() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_etcd_and_postgresql() {
-    let kinds = [Kind::KillMember, Kind::StoreAway, Kind::KillServer, Kind::IsolateServer, Kind::AgentDiskFull];
+    let kinds = [Kind::PauseMember, Kind::StoreAway, Kind::KillServer, Kind::IsolateServer, Kind::AgentDiskFull];
     survives(Backend::Etcd, kinds).await;
 }
 

@@ -515,8 +515,8 @@ impl Ordeal<'_> {
     async fn pause_member(&mut self, suffered: &mut Suffered) {
         let client = self.any_server();
         let worked = self.work_with_members(client).await;
-        let leader = self.cluster.ground.leading_member().filter(|_| self.seed.below(2) == 0);
-        let member = leader.unwrap_or_else(|| worked.most());
+        let leader = self.cluster.ground.leading_member();
+        let member = leader.filter(|_| self.seed.below(2) == 0).unwrap_or_else(|| worked.most());
         let span = self.span(10, 30);
         suffered.from = now();
         self.cluster.ground.pause_member(member);
@@ -535,8 +535,8 @@ impl Ordeal<'_> {
         tokio::time::sleep_until(paused + span).await;
         self.cluster.ground.resume_member(member);
         suffered.healed = now();
-        let elected = leader.map(|_| "it had led the others, which elected another one".to_owned());
-        suffered.effect = turned.or(elected);
+        let led = (leader == Some(member)).then(|| "it had led the others".to_owned());
+        suffered.effect = led.into_iter().chain(turned).reduce(|led, turned| format!("{led}; {turned}"));
     }
 
     async fn work_with_members(&self, client: usize) -> Worked {
