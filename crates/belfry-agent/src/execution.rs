@@ -219,8 +219,8 @@ async fn next_order(kills: &mut watch::Receiver<Option<KillOrder>>) -> KillOrder
     }
 }
 
-/// Output of a run on its way: what is kept goes through the spool, the rest straight to followers. What the spool has no room for is
-/// left out, and a gap of its own marks where.
+/// Output of a run on its way through the spool, also what only followers are to see: it must not overtake what is kept before it. What
+/// the spool has no room for is left out, and a gap of its own marks where.
 struct Relay<'a> {
     node: &'a Node,
     key: Key,
@@ -293,7 +293,7 @@ impl Relay<'_> {
         }
         if chunk.live_only {
             self.live_end_offset = chunk.offset + chunk.bytes.len() as u64;
-            return self.node.tell(Event::Live(chunk)).await;
+            return self.node.spool.pass_on(chunk).await;
         }
         self.mark_gap().await;
         chunk.sequence = self.relayed.kept_chunks;
@@ -324,7 +324,7 @@ impl Relay<'_> {
         self.live_end_offset += text.len() as u64;
         let (bytes, live_only) = (text.to_owned().into(), true);
         let shown = OutputChunk { key, sequence, stream: 2, offset, at_ms, bytes, live_only, ..Default::default() };
-        self.node.tell(Event::Live(shown)).await;
+        self.node.spool.pass_on(shown).await;
     }
 
     /// Small enough to be kept whatever the room.
@@ -338,6 +338,6 @@ impl Relay<'_> {
 
     async fn keep(&mut self, chunk: OutputChunk) {
         self.relayed.kept_chunks += 1;
-        self.node.spool.keep_chunk(chunk).await;
+        self.node.spool.pass_on(chunk).await;
     }
 }

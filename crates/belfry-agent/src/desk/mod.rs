@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use belfry_core::room::{Amounts, Host};
 use belfry_core::{Incarnation, JobId, NodeId};
-use belfry_proto::session::{Ended, FromAgent, LocalRun, OutputChunk, SaveState, Started, from_agent, to_agent};
+use belfry_proto::session::{Ended, FromAgent, LocalRun, SaveState, Started, from_agent, to_agent};
 use tokio::sync::watch;
 
 use crate::clock::Moment;
@@ -81,14 +81,12 @@ pub(crate) enum Event {
     Exited {
         key: Key,
     },
-    /// Output that only followers want.
-    Live(OutputChunk),
     /// What a run wrote of its job's state; `again`: it was sent before, and nobody answered.
     Saves {
         save: SaveState,
         again: bool,
     },
-    /// The spool has these, so they may be sent.
+    /// These may be sent: the spool has them, or they are output that only followers want.
     Written(Vec<FromAgent>),
     /// The disk has what was to be known of local jobs.
     LocalWritten {
@@ -278,7 +276,6 @@ impl Desk {
             Event::Started { key, at_ms } => self.started(key, at_ms),
             Event::Overdue { key, at_ms } => self.overdue(key, at_ms),
             Event::Exited { key } => self.exited(key),
-            Event::Live(chunk) => self.forward_output(chunk),
             Event::Saves { save, again } => self.save_state(save, again),
             Event::Written(messages) => self.written(messages, now),
             Event::LocalWritten { ticket } => self.local_written(ticket, now),

@@ -82,7 +82,7 @@ impl Desk {
         }
     }
 
-    pub(super) fn forward_output(&mut self, chunk: OutputChunk) {
+    fn forward_output(&mut self, chunk: OutputChunk) {
         let live = Key::from_wire(chunk.key.as_ref()).and_then(|key| self.live.get(&key));
         if let Some(session) = live.and_then(|live| live.session) {
             self.send(session, from_agent::Message::Output(chunk));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use belfry_proto::session::{Ended, FromAgent, OutputChunk, from_agent};
 use tokio::sync::Notify;
 
-use super::record::{Kind, key_of};
+use super::record::{Kind, is_kept, key_of};
 use crate::desk::Event;
 use crate::key::Key;
 use crate::session::Node;
@@ -63,7 +63,7 @@ impl MemorySpool {
         fired_here.map(|(key, _)| *key).collect()
     }
 
-    pub(super) fn keep_chunk(&self, chunk: OutputChunk) {
+    pub(super) fn pass_on(&self, chunk: OutputChunk) {
         self.submit(from_agent::Message::Output(chunk));
     }
 
@@ -99,7 +99,7 @@ impl MemorySpool {
             let messages = std::mem::take(&mut *self.submitted());
             {
                 let mut written = self.disk.lock();
-                for message in &messages {
+                for message in messages.iter().filter(|message| is_kept(message)) {
                     let Some((key, _)) = key_of(message) else { continue };
                     written.runs.entry(key).or_default().push(message.clone());
                     if let Some(from_agent::Message::Ended(ended)) = &message.message {

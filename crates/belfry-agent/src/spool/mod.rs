@@ -89,8 +89,8 @@ impl Spool {
         self.shared.room.is_enough_for_output(bytes as u64)
     }
 
-    /// Keeps a piece of output. Waits while the disk does not keep up.
-    pub(crate) async fn keep_chunk(&self, chunk: OutputChunk) {
+    /// Keeps a piece of output, unless only followers are to see it; handed on in its turn either way. Waits while the disk does not keep up.
+    pub(crate) async fn pass_on(&self, chunk: OutputChunk) {
         let bytes = u32::try_from(chunk.bytes.len()).unwrap_or(u32::MAX).min(UNWRITTEN_OUTPUT_BYTES_MAX as u32);
         if let Ok(room) = self.shared.room_bytes.acquire_many(bytes).await {
             room.forget();
@@ -143,7 +143,9 @@ impl Spool {
 impl Shared {
     fn submit(&self, message: from_agent::Message) {
         let message = FromAgent { message: Some(message) };
-        self.room.take(record::bytes(&message));
+        if record::is_kept(&message) {
+            self.room.take(record::bytes(&message));
+        }
         self.submitted().messages.push(message);
         self.something_submitted.notify_one();
     }

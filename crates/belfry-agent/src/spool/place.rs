@@ -33,10 +33,10 @@ impl Place {
         }
     }
 
-    pub(crate) async fn keep_chunk(&self, chunk: OutputChunk) {
+    pub(crate) async fn pass_on(&self, chunk: OutputChunk) {
         match self {
-            Place::Disk(spool) => spool.keep_chunk(chunk).await,
-            Place::Memory(spool) => spool.keep_chunk(chunk),
+            Place::Disk(spool) => spool.pass_on(chunk).await,
+            Place::Memory(spool) => spool.pass_on(chunk),
         }
     }
 

@@ -49,6 +49,11 @@ fn checksum(body: &[u8]) -> u32 {
     xxh3_64(body) as u32
 }
 
+/// Not what only followers are to see.
+pub(super) fn is_kept(message: &FromAgent) -> bool {
+    !matches!(&message.message, Some(from_agent::Message::Output(chunk)) if chunk.live_only)
+}
+
 /// Whose record it is, and whether it is the end of the run.
 pub(super) fn key_of(message: &FromAgent) -> Option<(Key, Kind)> {
     match message.message.as_ref()? {

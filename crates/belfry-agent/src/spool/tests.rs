@@ -65,9 +65,9 @@ fn segments(folder: &Path) -> Vec<PathBuf> {
 async fn what_ended_is_found_again_and_what_did_not_is_forgotten() {
     let folder = tempfile::tempdir().unwrap();
     let (spool, written) = open(folder.path());
-    spool.keep_chunk(chunk(1, 0, b"a")).await;
-    spool.keep_chunk(chunk(2, 0, b"x")).await;
-    spool.keep_chunk(chunk(1, 1, b"b")).await;
+    spool.pass_on(chunk(1, 0, b"a")).await;
+    spool.pass_on(chunk(2, 0, b"x")).await;
+    spool.pass_on(chunk(1, 1, b"b")).await;
     spool.keep_end(end(1));
     wait_for(&written, 4);
     // The files as a kill -9 leaves them: nothing was closed or synced on purpose.
@@ -79,6 +79,32 @@ async fn what_ended_is_found_again_and_what_did_not_is_forgotten() {
     assert_eq!(records[2].message, Some(from_agent::Message::Ended(end(1))));
     assert_eq!(read_all(&again, key(1), 1).await.len(), 2);
     assert!(read_all(&again, key(2), 0).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_only_followers_are_to_see_has_its_turn_and_takes_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let (spool, handed_on) = open_with(folder.path(), 40_000);
+    let live = |sequence| OutputChunk { live_only: true, ..chunk(1, sequence, b"only shown") };
+    for chunk in [chunk(1, 0, b"a"), live(1), chunk(1, 1, b"b"), live(2)] {
+        spool.pass_on(chunk).await;
+    }
+    spool.keep_end(end(1));
+    let mut seen = Vec::new();
+    while seen.len() < 5 {
+        seen.extend(handed_on.recv_timeout(Duration::from_secs(5)).expect("handed on"));
+    }
+    let is_live = |message: &FromAgent| match &message.message {
+        Some(from_agent::Message::Output(chunk)) => chunk.live_only,
+        _ => false,
+    };
+    assert_eq!(seen.iter().map(is_live).collect::<Vec<_>>(), [false, true, false, true, false]);
+    seen.retain(|message| !is_live(message));
+    assert_eq!(read_all(&spool, key(1), 0).await, seen);
+    let held: u64 = seen.iter().map(record::bytes).sum();
+    assert_eq!(segments(folder.path())[0].metadata().unwrap().len(), held);
+    spool.forget(&[key(1)]);
+    assert!(spool.has_room_for_output(30_000), "all that was taken is given back");
 }
 
 #[tokio::test]
@@ -131,7 +157,7 @@ async fn a_full_disk_loses_no_result_and_is_recovered_from() {
     let (spool, written) = open(&spool_folder);
     // No segment can be made where the folder is missing: the same path as a disk without room.
     fs::remove_dir_all(&spool_folder).unwrap();
-    spool.keep_chunk(chunk(1, 0, b"a")).await;
+    spool.pass_on(chunk(1, 0, b"a")).await;
     spool.keep_end(end(1));
     wait_for(&written, 2);
     spool.keep_end(end(2));
@@ -154,7 +180,7 @@ async fn near_the_bound_output_has_no_room_beyond_it_there_is_no_work_and_ends_a
     let (spool, written) = open_with(folder.path(), MAX_BYTES);
     let mut chunks = 0;
     while spool.has_room_for_output(CHUNK.len()) {
-        spool.keep_chunk(chunk(1, chunks, CHUNK)).await;
+        spool.pass_on(chunk(1, chunks, CHUNK)).await;
         chunks += 1;
     }
     assert_eq!(chunks, 11, "three quarters of the bound hold 11 chunks with their records' heads");
@@ -199,7 +225,7 @@ async fn what_the_disk_does_not_take_has_a_bound_in_memory() {
     let mut chunks = 0;
     while spool.has_room_for_output(bytes.len()) {
         assert!(chunks < 64, "more than fits in memory");
-        spool.keep_chunk(chunk(1, chunks, bytes)).await;
+        spool.pass_on(chunk(1, chunks, bytes)).await;
         wait_for(&written, 1);
         chunks += 1;
     }
@@ -216,7 +242,7 @@ async fn what_the_node_fired_by_itself_is_known_as_that_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (spool, written) = open(folder.path());
     spool.keep_end(end(1));
-    spool.keep_chunk(chunk(2, 0, b"x")).await;
+    spool.pass_on(chunk(2, 0, b"x")).await;
     spool.keep_end(Ended { local: Some(Default::default()), ..end(2) });
     wait_for(&written, 3);
     let (again, _written) = open(folder.path());

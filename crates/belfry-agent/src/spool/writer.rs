@@ -1,4 +1,4 @@
-//! The one writer: takes all that was submitted, writes it with one call, and hands it on. When the disk takes nothing,
+//! The one writer: takes all that was submitted, writes what is to be kept with one call, and hands all of it on. When the disk takes nothing,
 //! records stay in memory, are handed on all the same, and are written when there is room again.
 
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use belfry_proto::session::FromAgent;
 
 use super::index::Location;
-use super::record::{self, key_of, output_bytes};
+use super::record::{self, is_kept, key_of, output_bytes};
 use super::segment;
 use super::sync::Syncer;
 use super::{HandOn, Shared, Submitted};
@@ -96,25 +96,26 @@ impl Writer {
             return;
         }
         let room: usize = messages.iter().map(output_bytes).sum();
+        let kept: Vec<&FromAgent> = messages.iter().filter(|message| is_kept(message)).collect();
         // Once the disk is full, what comes later may not pass what waits: it queues up behind.
-        if self.unwritten.is_empty() {
-            match self.write(messages.iter()) {
-                Ok(places) => self.record_places(&messages, &places),
+        if self.unwritten.is_empty() && !kept.is_empty() {
+            match self.write(kept.iter().copied()) {
+                Ok(places) => self.record_places(&kept, &places),
                 Err(cause) => {
                     tracing::error!(%cause, folder = %self.shared.folder.display(),
                         "the spool cannot be written; results stay in memory and are sent, but would not survive a crash; make room on the disk");
-                    self.keep_in_memory(&messages);
+                    self.keep_in_memory(&kept);
                 }
             }
         } else {
-            self.keep_in_memory(&messages);
+            self.keep_in_memory(&kept);
         }
         self.shared.room.unwritten(self.unwritten_bytes);
         self.shared.room_bytes.add_permits(room);
         (self.hand_on)(messages);
     }
 
-    fn record_places(&self, messages: &[FromAgent], places: &[Location]) {
+    fn record_places(&self, messages: &[&FromAgent], places: &[Location]) {
         let mut index = self.shared.index();
         for (message, place) in messages.iter().zip(places) {
             if let Some((key, kind)) = key_of(message) {
@@ -123,12 +124,12 @@ impl Writer {
         }
     }
 
-    fn keep_in_memory(&mut self, messages: &[FromAgent]) {
+    fn keep_in_memory(&mut self, messages: &[&FromAgent]) {
         let mut index = self.shared.index();
         for message in messages {
             let Some((key, kind)) = key_of(message) else { continue };
             self.unwritten_bytes += record::bytes(message);
-            let message = Arc::new(message.clone());
+            let message = Arc::new(FromAgent::clone(message));
             let place = index.add(key, kind, Location::Memory(Arc::clone(&message)));
             self.unwritten.push_back(Unwritten { key, place, message });
         }

@@ -122,6 +122,30 @@ async fn a_server_that_does_not_read_loses_no_output_and_delays_no_other_run() {
     assert!(stdout(&kept) == expected, "every byte, in order");
 }
 
+/// What is kept goes through the disk, and a follower passes over what lies behind what it has seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_only_shown_does_not_overtake_what_is_kept_before_it() {
+    const RUNS: u32 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let (_agent, mut server) = start(folder.path()).await;
+    // Both come out of the pipe at once: the first half of what is kept, and more than the other half.
+    let action = serde_json::json!({"shell": {"command": "head -c 48000 /dev/zero"}});
+    let document = serde_json::json!({"name": "job", "action": action, "output": {"keep": "32KiB"}});
+    let mut shown = 0;
+    for run in 1..=RUNS {
+        server.dispatch(crate::server::with_document(run, &document)).await;
+        let (chunks, _ended) = server.result(run).await;
+        let mut seen_to = 0;
+        // The tail is kept after it was shown.
+        for chunk in chunks.iter().filter(|chunk| chunk.live_only || chunk.offset < 16 * 1024) {
+            assert!(chunk.offset >= seen_to, "run {run}: {} comes after {seen_to}", chunk.offset);
+            seen_to = chunk.offset + chunk.bytes.len() as u64;
+            shown += u32::from(chunk.live_only);
+        }
+    }
+    assert!(shown >= RUNS, "{shown}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn when_nobody_stores_results_output_is_left_out_with_a_mark_then_work_is_refused_and_no_end_is_lost() {
     const PRINTED: u64 = 20_000;
