@@ -643,7 +643,19 @@ impl Conversation<'_> {
         // To the wall clock as it is now, which may have stepped since the question, and whether it is believed or not.
         let offset = answer.now_ms + (way.as_millis() / 2) as i64 - self.context.clock.now().as_millisecond();
         let skew_max_ms = self.context.config.max_clock_skew.as_millis() as i64;
-        self.context.nodes.clock_measured(self.report.node, offset, skew_max_ms)
+        let is_right_again = self.context.nodes.clock_measured(self.report.node, offset, skew_max_ms);
+        self.tell_time(answer, skew_max_ms);
+        is_right_again
+    }
+
+    /// What the node fires by itself goes by what most clocks agree on, where its own does not. While this server's is doubted it has no say.
+    fn tell_time(&self, answer: &session::ClockAnswer, skew_max_ms: i64) {
+        let hears = answer.boot_ms > 0 && self.context.trusts_clock();
+        let off = hears.then(|| self.context.nodes.clock_off_most_ms(self.report.node, skew_max_ms)).flatten();
+        if let Some(off) = off {
+            let booted_at_ms = answer.now_ms - off - answer.boot_ms as i64;
+            let _ = self.orders.try_send(session::AgreedTime { booted_at_ms, within_ms: skew_max_ms as u64 }.into());
+        }
     }
 }
 

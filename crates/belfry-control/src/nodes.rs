@@ -156,6 +156,17 @@ impl Nodes {
         board.iter().filter(|node| node.candidate.connected).filter_map(|node| node.clock_offset_ms).collect()
     }
 
+    /// How far the clock of this one is off what most agree on: those of the connected ones, and this server's. None: they are divided.
+    pub fn clock_off_most_ms(&self, id: NodeId, skew_max_ms: i64) -> Option<i64> {
+        let board = self.lock();
+        let known = board.iter().filter(|node| node.candidate.connected || node.candidate.id == id);
+        let (own, others): (Vec<_>, Vec<_>) =
+            known.filter_map(|node| Some((node.candidate.id, node.clock_offset_ms?))).partition(|(of, _)| *of == id);
+        let (_, own) = own.first()?;
+        let others = others.iter().map(|(_, offset)| offset).chain([&0]);
+        belfry_core::skew::off_most_ms(others.map(|offset| offset - own), skew_max_ms)
+    }
+
     /// Chooses and books one run until its node says that it has it; [`Nodes::void`] gives the place back.
     pub fn place(&self, asked: &Asked<'_>) -> (Option<Bound>, Decision) {
         let mut board = self.lock();

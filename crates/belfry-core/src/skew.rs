@@ -10,6 +10,15 @@ pub fn own_offset_ms(others: impl IntoIterator<Item = i64>) -> i64 {
     -middles.into_iter().min_by_key(|offset| offset.abs()).unwrap_or(0)
 }
 
+/// How far one clock is off the median of all that are known, itself among them. `others`: each minus it, in ms. None: nobody can say, as of
+/// two that differ by more than `within_ms`.
+pub fn off_most_ms(others: impl IntoIterator<Item = i64>, within_ms: i64) -> Option<i64> {
+    let mut all: Vec<i64> = others.into_iter().chain([0]).collect();
+    all.sort_unstable();
+    let (low, high) = (all[(all.len() - 1) / 2], all[all.len() / 2]);
+    (high - low <= within_ms).then_some(-if low.abs() < high.abs() { low } else { high })
+}
+
 /// How far the others are off one's own clock, after that was seen to step: its own word counts for nothing then, so a single other is
 /// enough. None: there is nobody to ask.
 pub fn others_offset_ms(others: impl IntoIterator<Item = i64>) -> Option<i64> {
@@ -33,6 +42,21 @@ mod tests {
             (vec![-3_600_000, -3_600_001, 3], Some(-3_600_000)),
         ] {
             assert_eq!(others_offset_ms(others.clone()), offset, "{others:?}");
+        }
+    }
+
+    #[test]
+    fn what_most_agree_on_is_known_unless_they_are_divided() {
+        for (others, off) in [
+            (vec![], Some(0)),
+            (vec![7], Some(0)),
+            (vec![3_600_000], None),
+            (vec![3_600_000, 3_600_010], Some(-3_600_000)),
+            (vec![-3_600_000, -3_600_010, 5], None),
+            (vec![3_600_000, 0, 5], Some(0)),
+            (vec![-2_400, -2_500, -2_600], Some(2_400)),
+        ] {
+            assert_eq!(off_most_ms(others.clone(), 2_000), off, "{others:?}");
         }
     }
 

@@ -30,7 +30,7 @@ mod wrap {
     }
     wrap!(ToAgent, to_agent: Welcome => Welcome, HeartbeatAck => Heartbeat, Dispatch => Dispatch, Recall => Recall, Kill => Kill,
         Stored => Stored, ClockQuestion => Clock, Farewell => Farewell, Servers => Servers, LocalJobs => LocalJobs,
-        SendAgain => SendAgain, StateSaved => StateSaved);
+        SendAgain => SendAgain, StateSaved => StateSaved, AgreedTime => AgreedTime);
     wrap!(FromAgent, from_agent: Hello => Hello, Heartbeat => Heartbeat, Taken => Taken, Started => Started, OutputChunk => Output,
         Ended => Ended, ClockAnswer => Clock, Load => Load, Released => Released, SaveState => SaveState, Host => Host, AskJobs => AskJobs,
         DisabledJobs => DisabledJobs);

@@ -36,7 +36,11 @@ impl Desk {
             to_agent::Message::Clock(question) => {
                 self.send(
                     session,
-                    from_agent::Message::Clock(ClockAnswer { token: question.token, now_ms: now.wall_ms }),
+                    from_agent::Message::Clock(ClockAnswer {
+                        token: question.token,
+                        now_ms: now.wall_ms,
+                        boot_ms: now.boot.as_millis() as u64,
+                    }),
                 );
             }
             to_agent::Message::Farewell(farewell) => {
@@ -45,7 +49,7 @@ impl Desk {
                 self.move_on_from(session, now);
             }
             // The sessions' own business, see `session`.
-            to_agent::Message::Servers(_) | to_agent::Message::StateSaved(_) => {}
+            to_agent::Message::Servers(_) | to_agent::Message::StateSaved(_) | to_agent::Message::AgreedTime(_) => {}
         }
     }
 

@@ -268,7 +268,7 @@ async fn tell_the_time(control: &Control, number: u128) -> Session {
             _ => None,
         })
         .await;
-    session.say(session::ClockAnswer { token, now_ms: SystemClock.now().as_millisecond() }).await;
+    session.say(session::ClockAnswer { token, now_ms: SystemClock.now().as_millisecond(), boot_ms: 0 }).await;
     session
 }
 
@@ -290,6 +290,45 @@ async fn a_server_whose_clock_is_off_gives_its_shards_to_the_others() {
     until(|| shards(&right) == 16 && shards(&wrong) == 0 && right.cluster().leader).await;
     let told = right.cluster().servers.into_iter().find_map(|server| server.clock_off_ms).expect("it is told");
     assert!((told - 3_600_000).abs() < 10_000, "{told}");
+}
+
+/// What a node is told, whose clock is so far ahead, when it has answered the server's question for the time: how far off that would be.
+async fn told_off_ms(session: &mut Session, ahead_ms: i64) -> Option<i64> {
+    let now_ms = || SystemClock.now().as_millisecond() + ahead_ms;
+    let boot_ms = || SystemClock.boottime().as_millis() as u64;
+    loop {
+        let told = tokio::time::timeout(Duration::from_secs(1), session.told.recv()).await;
+        match told.ok()?.expect("the session lives").message.expect("a message") {
+            to_agent::Message::Clock(question) => {
+                session.say(session::ClockAnswer { token: question.token, now_ms: now_ms(), boot_ms: boot_ms() }).await;
+            }
+            to_agent::Message::AgreedTime(agreed) => return Some(now_ms() - boot_ms() as i64 - agreed.booted_at_ms),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_told_what_most_clocks_agree_on_unless_they_are_divided() {
+    const HOUR_MS: i64 = 3_600_000;
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut wrong = Session::open(&server, 1).await;
+    assert_eq!(told_off_ms(&mut wrong, HOUR_MS).await, None, "one against one");
+    let mut right = Session::open(&server, 2).await;
+    let off = told_off_ms(&mut right, 0).await.expect("two against one");
+    assert!(off.abs() < 1000, "{off}");
+    let mut again = Session::open(&server, 1).await;
+    let off = told_off_ms(&mut again, HOUR_MS).await.expect("one against two");
+    assert!((off - HOUR_MS).abs() < 1000, "{off}");
+    // Of a server whose own clock is wrong: it says what the others agree on.
+    let ahead = Cluster { clock: Arc::new(AnHourAhead), ..Cluster::new().await };
+    let server = ahead.server("b").await;
+    let mut first = Session::open(&server, 1).await;
+    assert_eq!(told_off_ms(&mut first, 0).await, None, "one against one");
+    let mut second = Session::open(&server, 2).await;
+    let off = told_off_ms(&mut second, 0).await.expect("two against one");
+    assert!(off.abs() < 1000, "{off}");
 }
 
 /// Right until it is stepped.
@@ -315,7 +354,7 @@ pub async fn ordered_until(session: &mut Session, fact: impl Fn(&[i64]) -> bool)
             match told.expect("the session lives").message.expect("a message") {
                 to_agent::Message::Clock(question) => {
                     let now_ms = SystemClock.now().as_millisecond();
-                    session.say(session::ClockAnswer { token: question.token, now_ms }).await;
+                    session.say(session::ClockAnswer { token: question.token, now_ms, boot_ms: 0 }).await;
                 }
                 to_agent::Message::Dispatch(order) => planned.push(order.planned_ms),
                 _ => {}
