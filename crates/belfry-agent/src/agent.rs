@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::alarm::Alarm;
-use crate::clock::{Clock, Moment, SystemClock};
+use crate::clock::{Clock, SystemClock};
 use crate::desk::{Desk, Event, Load, NodeFacts, boot_id};
 use crate::desk_loop::{self, INBOX_MAX, Inbox};
 use crate::host::Probe;
@@ -22,6 +22,7 @@ use crate::identity::{self, FolderLock};
 use crate::local::{Journal, Kept, Local};
 use crate::logins::Logins;
 use crate::membership::Membership;
+use crate::own_time::NodeClock;
 use crate::policy::PolicyFile;
 use crate::prepare::default_account;
 use crate::run_logs::{RunLogs, RunLogsConfig};
@@ -112,7 +113,8 @@ impl Agent {
         let deadline = Deadline::new().map_err(&no_zygote)?;
         let trust = Trust::with(deadline.clone());
         let (journal, kept) = open_journal(&config.data_dir, sender.clone())?;
-        let (now, finished) = (Moment::of(clock.as_ref()), spool.finished());
+        let clock = NodeClock::new(clock);
+        let (now, finished) = (clock.now(), spool.finished());
         let local = Local::new(id, kept, &boot_id(), &finished, now);
         let mut desk = Desk::new(facts, incarnations, trust.clone(), (finished, spool.fired_here()), local, now);
         let (probe, host) = Probe::new(&config.data_dir, config.disk_floor_bytes).measure_aside(now.boot).await;
@@ -151,7 +153,7 @@ impl Agent {
             // Fate: ends with the agent; it has no way to fail.
             Arc::clone(&node).tasks.spawn("run-logs-prune", async move {
                 if let Some(logs) = &node.run_logs {
-                    logs.prune(node.clock.as_ref()).await;
+                    logs.prune(&node.clock).await;
                 }
             });
         }

@@ -31,13 +31,47 @@ impl Clock for SystemClock {
 
 /// Both clocks, read at one moment.
 #[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub boot: Duration,
+    pub wall_us: i64,
+}
+
+/// What is paused between two readings reads again.
+const READ_WITHIN: Duration = Duration::from_micros(200);
+
+impl Seen {
+    pub(crate) fn of(clock: &dyn Clock) -> Seen {
+        let mut boot = clock.boottime();
+        let mut tries = 3;
+        loop {
+            let wall_us = clock.now().as_microsecond();
+            let after = clock.boottime();
+            tries -= 1;
+            if tries == 0 || after.saturating_sub(boot) <= READ_WITHIN {
+                return Seen { boot, wall_us };
+            }
+            boot = after;
+        }
+    }
+}
+
+/// A moment as a node goes by it.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub boot: Duration,
+    /// As it is believed: see `own_time`.
     pub wall_ms: i64,
+    /// By the wall clock, believed or not, for servers that ask for it.
+    pub shown_ms: i64,
 }
 
 impl Moment {
-    pub(crate) fn of(clock: &dyn Clock) -> Moment {
-        Moment { boot: clock.boottime(), wall_ms: clock.now().as_millisecond() }
+    /// The time of what happened at this boottime.
+    pub(crate) fn ms_at(&self, boot: Duration) -> i64 {
+        (self.wall_ms * 1000 + micros(boot) - micros(self.boot)).div_euclid(1000)
     }
+}
+
+pub(crate) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::alarm::Alarm;
-use crate::clock::Moment;
 use crate::desk::{Act, Desk, Event, Load, SessionId};
 use crate::execution::{Execution, execute};
 use crate::outbox::Outbox;
@@ -49,7 +48,7 @@ pub(crate) async fn run(
     load: watch::Sender<Load>,
 ) {
     // Before it says hello: a former incarnation may have left no room.
-    desk.on(Event::Space(node.spool.space()), Moment::of(node.clock.as_ref()));
+    desk.on(Event::Space(node.spool.space()), node.clock.now());
     let mut outboxes = HashMap::new();
     let mut received = Vec::with_capacity(EVENTS_PER_ROUND_MAX);
     loop {
@@ -73,12 +72,12 @@ pub(crate) async fn run(
             if let Event::Closed { session } = event {
                 outboxes.remove(&session);
             }
-            desk.on(event, Moment::of(node.clock.as_ref()));
+            desk.on(event, node.clock.now());
         }
-        desk.tick(Moment::of(node.clock.as_ref()));
+        desk.tick(node.clock.now());
         perform_all(&mut desk, &node, &outboxes).await;
         // What was just forgotten may have made room.
-        desk.on(Event::Space(node.spool.space()), Moment::of(node.clock.as_ref()));
+        desk.on(Event::Space(node.spool.space()), node.clock.now());
         perform_all(&mut desk, &node, &outboxes).await;
         load.send_if_modified(|known| std::mem::replace(known, desk.load()) != desk.load());
     }

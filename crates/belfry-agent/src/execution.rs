@@ -11,11 +11,11 @@ use belfry_exec::{
 };
 use belfry_proto::session::{Dispatch, Ended, LocalRun, OutputChunk, SaveState};
 use futures_util::future::BoxFuture;
-use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use crate::desk::{CUT_OFF, Event, KillOrder};
 use crate::key::Key;
+use crate::local::instant;
 use crate::prepare::{CannotStart, Care, Plan, prepare};
 use crate::programs::Program;
 use crate::saving::Saving;
@@ -33,7 +33,7 @@ pub(crate) struct Execution {
 pub(crate) async fn execute(mut execution: Execution, dispatch: Dispatch) {
     let (mut ended, cage) = match execution.run(dispatch).await {
         Ok(ran) => ran,
-        Err(why) => (settle_unstarted(execution.key, why, execution.node.clock.now().as_millisecond()), None),
+        Err(why) => (settle_unstarted(execution.key, why, execution.node.clock.now().wall_ms), None),
     };
     let Execution { node, key, local, .. } = execution;
     ended.local = local.map(|local| *local);
@@ -53,9 +53,11 @@ impl Execution {
             prepared.env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.to_string_lossy().into_owned());
         let program = self.start(prepared).await?;
         let started_at = program.started_at();
-        let copy = self.node.run_logs.as_ref().map(|logs| logs.begin(&namespace, &job, self.key, started_at));
+        let began = instant(self.node.clock.now().ms_at(started_at));
+        let copy = self.node.run_logs.as_ref().map(|logs| logs.begin(&namespace, &job, self.key, began));
         let (facts, saves) = self.watch(program, care, copy, bounds.cage.as_deref(), (saving, notes)).await;
-        let ended = settle(self.key, &facts, path.as_deref().unwrap_or_default(), &bounds);
+        let now = self.node.clock.now();
+        let ended = settle(self.key, &facts, path.as_deref().unwrap_or_default(), &bounds, now);
         Ok((Ended { saves, script: script.unwrap_or_default(), ..ended }, bounds.cage))
     }
 
@@ -69,7 +71,8 @@ impl Execution {
             SpawnError::TooLate => not_trusted(),
             cause => CannotStart::failed(cause.to_string(), cause.exit_code()),
         })?;
-        self.node.tell(Event::Started { key: self.key, at_ms: program.started_at().as_millisecond() }).await;
+        let at_ms = self.node.clock.now().ms_at(program.started_at());
+        self.node.tell(Event::Started { key: self.key, at_ms }).await;
         Ok(program)
     }
 
@@ -100,12 +103,12 @@ impl Execution {
         let guard = async {
             let report = report(node, key, report_after);
             tokio::pin!(guard, report);
-            let mut overdue_at_ms = None;
+            let mut overdue_at = None;
             loop {
                 tokio::select! {
                     biased;
-                    (exit, cause) = &mut guard => return (exit, cause, overdue_at_ms),
-                    at_ms = &mut report, if overdue_at_ms.is_none() => overdue_at_ms = Some(at_ms),
+                    (exit, cause) = &mut guard => return (exit, cause, overdue_at),
+                    at = &mut report, if overdue_at.is_none() => overdue_at = Some(at),
                 }
             }
         };
@@ -117,12 +120,12 @@ impl Execution {
             };
             (ended, saving.finish(node, key))
         };
-        let (relayed, ((mut output, (exit, cause, overdue_at_ms)), saves)) = tokio::join!(relay, ends);
+        let (relayed, ((mut output, (exit, cause, overdue_at)), saves)) = tokio::join!(relay, ends);
         output.dropped_bytes += relayed.cut_bytes;
         output.stderr_bytes += relayed.noted_bytes;
         let used = cage.map(Cage::usage).unwrap_or_default();
         let kept_chunks = relayed.kept_chunks;
-        (Facts { started_at, exit, cause, output, kept_chunks, used, overdue_at_ms }, saves)
+        (Facts { started_at, exit, cause, output, kept_chunks, used, overdue_at }, saves)
     }
 }
 
@@ -190,14 +193,14 @@ async fn guard(
 }
 
 /// Says when the run has taken too long, if it is to be said at all.
-async fn report(node: &Node, key: Key, after: Option<Duration>) -> i64 {
+async fn report(node: &Node, key: Key, after: Option<Duration>) -> Duration {
     match after {
         Some(after) => tokio::time::sleep(after).await,
         None => std::future::pending().await,
     }
-    let at_ms = node.clock.now().as_millisecond();
-    node.tell(Event::Overdue { key, at_ms }).await;
-    at_ms
+    let now = node.clock.now();
+    node.tell(Event::Overdue { key, at_ms: now.wall_ms }).await;
+    now.boot
 }
 
 async fn ended(ending: &mut Option<BoxFuture<'static, ()>>) {
@@ -246,7 +249,7 @@ struct Relayed {
 async fn relay(
     node: &Node,
     key: Key,
-    started_at: Timestamp,
+    started_at: Duration,
     mut events: mpsc::Receiver<CaptureEvent>,
     mut notes: mpsc::Receiver<String>,
 ) -> Relayed {
@@ -260,8 +263,8 @@ async fn relay(
                 CaptureEvent::Gap { dropped_bytes } => relay.gap_bytes += dropped_bytes,
             },
             Some(note) = notes.recv() => {
-                let at = node.clock.now().as_millisecond() - started_at.as_millisecond();
-                relay.note(note, u64::try_from(at).unwrap_or(0)).await;
+                let at = node.clock.boottime().saturating_sub(started_at);
+                relay.note(note, at.as_millis() as u64).await;
             }
             else => break,
         }

@@ -21,6 +21,7 @@ mod local_api;
 mod logins;
 mod membership;
 mod outbox;
+mod own_time;
 mod policy;
 mod prepare;
 mod programs;

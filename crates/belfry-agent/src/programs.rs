@@ -7,7 +7,6 @@ use belfry_exec::{
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 pub trait Programs: Send + Sync + 'static {
@@ -17,7 +16,8 @@ pub trait Programs: Send + Sync + 'static {
 
 /// A program that runs, or ran.
 pub trait Program: Send {
-    fn started_at(&self) -> Timestamp;
+    /// Since the machine booted.
+    fn started_at(&self) -> Duration;
 
     /// Its output, to its end, also to `copy`. Called once.
     fn capture(
@@ -42,7 +42,7 @@ impl Programs for Spawner {
 }
 
 impl Program for Child {
-    fn started_at(&self) -> Timestamp {
+    fn started_at(&self) -> Duration {
         self.started_at
     }
 

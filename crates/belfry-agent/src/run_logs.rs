@@ -16,8 +16,9 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::clock::Clock;
 use crate::key::Key;
+use crate::local::instant;
+use crate::own_time::NodeClock;
 
 /// Where files of runs go, and how much of them stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,10 +104,10 @@ impl RunLogs {
     }
 
     /// Old folders go at the start, and as days pass.
-    pub(crate) async fn prune(&self, clock: &dyn Clock) {
+    pub(crate) async fn prune(&self, clock: &NodeClock) {
         let Some(keep) = self.config.keep else { return };
         loop {
-            self.to_writer.offer(Message::Prune { today: day(clock.now()), keep });
+            self.to_writer.offer(Message::Prune { today: day(instant(clock.now().wall_ms)), keep });
             tokio::time::sleep(PRUNE_EVERY).await;
         }
     }

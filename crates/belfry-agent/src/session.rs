@@ -10,13 +10,13 @@ use belfry_proto::session::{FromAgent, ToAgent, to_agent};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::{mpsc, watch};
 
-use crate::clock::Clock;
 use crate::desk::{Event, SessionId};
 use crate::desk_loop::Inbox;
 use crate::directory::Directory;
 use crate::local::Journal;
 use crate::logins::Logins;
 use crate::outbox::{Item, Outbox};
+use crate::own_time::NodeClock;
 use crate::policy::PolicyFile;
 use crate::programs::Programs;
 use crate::run_logs::RunLogs;
@@ -33,7 +33,7 @@ pub(crate) struct Node {
     pub runs_as: String,
     pub policy: PolicyFile,
     pub cgroups: Arc<Cgroups>,
-    pub clock: Arc<dyn Clock>,
+    pub clock: NodeClock,
     pub spool: Place,
     pub journal: Journal,
     /// None: output goes to the servers only.
@@ -82,6 +82,7 @@ impl Node {
             () = self.speak(&outbox, outgoing) => {}
         }
         self.servers.send_if_modified(|known| known.closed(session));
+        self.clock.closed(session);
         self.tell(Event::Closed { session }).await;
         closed
     }
@@ -109,6 +110,7 @@ impl Node {
                     self.saves.answered(saved);
                     continue;
                 }
+                to_agent::Message::AgreedTime(agreed) => self.clock.is_told(session, agreed),
                 _ => {}
             }
             self.tell(Event::Received { session, message, at }).await;

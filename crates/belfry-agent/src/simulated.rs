@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::alarm::Alarm;
-use crate::clock::Moment;
 use crate::desk::{Desk, NodeFacts};
 use crate::desk_loop::INBOX_MAX;
 use crate::local::{Journal, Local};
 use crate::logins::Logins;
+use crate::own_time::NodeClock;
 use crate::policy::PolicyFile;
 use crate::session::Node;
 use crate::spool::{MemorySpool, Place};
@@ -61,7 +61,8 @@ impl Agent {
         };
         let trust = Trust::default();
         let (journal, kept) = Journal::in_memory(&journal);
-        let (now, finished) = (Moment::of(clock.as_ref()), spool.finished());
+        let clock = NodeClock::new(clock);
+        let (now, finished) = (clock.now(), spool.finished());
         // A simulated machine boots once.
         let local = Local::new(id, kept, "", &finished, now);
         let desk = Desk::new(facts, incarnations, trust.clone(), (finished, spool.fired_here()), local, now);

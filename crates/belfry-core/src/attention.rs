@@ -145,7 +145,7 @@ fn notice(fact: Fact, now: Timestamp) -> Option<Notice> {
         }
         Fact::ClockOff { whose, is_node, off_ms } => {
             let message = if is_node {
-                format!("the clock of node {whose} is off by {}; it takes no work", seconds(off_ms))
+                format!("the clock of node {whose} is off by {}; no server sends it work", seconds(off_ms))
             } else {
                 format!("the clock of server {whose} is off by {}; it fires nothing", seconds(off_ms))
             };

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -18,7 +17,8 @@ use crate::{clock, wire};
 /// A child that runs, or ran. Dropping it leaves the process alone.
 pub struct Child {
     pub pid: u32,
-    pub started_at: Timestamp,
+    /// Since the machine booted, suspended time included.
+    pub started_at: Duration,
     pub(crate) token: Token,
     pub(crate) tag: RunTag,
     pub(crate) is_behind_shim: bool,
@@ -44,7 +44,8 @@ pub struct Exit {
     pub left_behind: u32,
     /// Its shim has ended it because the deadline for what is exclusive was over.
     pub past_deadline: bool,
-    pub ended_at: Timestamp,
+    /// Since the machine booted, as its start.
+    pub ended_at: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +151,7 @@ impl Exit {
             max_rss_bytes: 0,
             left_behind: 0,
             past_deadline: false,
-            ended_at: clock::timestamp(clock::wall_ns()),
+            ended_at: clock::boottime(),
         }
     }
 }
@@ -164,7 +165,7 @@ impl From<Exited> for Exit {
             max_rss_bytes: exited.max_rss_kib * 1024,
             left_behind: exited.left_behind,
             past_deadline: exited.past_deadline,
-            ended_at: clock::timestamp(exited.ended_at_ns),
+            ended_at: Duration::from_nanos(exited.ended_at_ns),
         }
     }
 }

@@ -1,14 +1,9 @@
-//! The clocks this crate reads, in one place, also usable in the zygote, which has no runtime.
+//! The clocks this crate reads, in one place, also usable in the zygote, which has no runtime. None of them is the wall clock: that may step,
+//! and what the time is believed to be only the agent knows.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-
-/// Nanoseconds since the epoch.
-pub(crate) fn wall_ns() -> i64 {
-    let now = read(ClockId::CLOCK_REALTIME);
-    i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
-}
 
 /// Time since some fixed point; never goes back.
 pub(crate) fn monotonic() -> Duration {
@@ -20,8 +15,8 @@ pub(crate) fn boottime() -> Duration {
     read(ClockId::CLOCK_BOOTTIME)
 }
 
-pub(crate) fn timestamp(ns: i64) -> jiff::Timestamp {
-    jiff::Timestamp::from_nanosecond(i128::from(ns)).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+pub(crate) fn boottime_ns() -> u64 {
+    u64::try_from(boottime().as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn read(clock: ClockId) -> Duration {

@@ -53,7 +53,7 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Started {
     pub pid: u32,
-    pub started_at_ns: i64,
+    pub started_at_ns: u64,
 }
 
 impl Link {

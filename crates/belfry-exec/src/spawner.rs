@@ -24,7 +24,7 @@ use crate::prepared::{ATTEMPT, Prepared, RUN_ID, RunTag};
 use crate::sealed::Sealed;
 use crate::survivors::Lost;
 use crate::wire::{FRAME_BYTES_MAX, Request, SpawnRequest, Token};
-use crate::{clock, socket, survivors, tasks};
+use crate::{socket, survivors, tasks};
 
 /// How to start the zygote: a program whose `main` calls `zygote_main`.
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ impl Spawner {
         let Started { pid, started_at_ns } = started.map_err(|_closed| SpawnError::ZygoteGone)??;
         Ok(Child {
             pid,
-            started_at: clock::timestamp(started_at_ns),
+            started_at: Duration::from_nanos(started_at_ns),
             token,
             tag,
             is_behind_shim,

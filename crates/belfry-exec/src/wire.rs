@@ -55,7 +55,7 @@ pub(crate) struct SealedStart {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    Spawned { token: Token, pid: u32, started_at_ns: i64 },
+    Spawned { token: Token, pid: u32, started_at_ns: u64 },
     SpawnFailed { token: Token, step: Step, errno: i32 },
     Exited(Exited),
     TreeEnded { token: Token },
@@ -71,7 +71,7 @@ pub(crate) struct Exited {
     pub max_rss_kib: u64,
     pub left_behind: u32,
     pub past_deadline: bool,
-    pub ended_at_ns: i64,
+    pub ended_at_ns: u64,
 }
 
 macro_rules! steps {
@@ -192,7 +192,7 @@ impl Reply {
                 out.push(1);
                 put_u64(out, token.0);
                 put_u32(out, *pid);
-                put_u64(out, *started_at_ns as u64);
+                put_u64(out, *started_at_ns);
             }
             Reply::SpawnFailed { token, step, errno } => {
                 out.push(2);
@@ -211,7 +211,7 @@ impl Reply {
                 put_u64(out, exited.max_rss_kib);
                 put_u32(out, exited.left_behind);
                 out.push(u8::from(exited.past_deadline));
-                put_u64(out, exited.ended_at_ns as u64);
+                put_u64(out, exited.ended_at_ns);
             }
             Reply::TreeEnded { token } => {
                 out.push(4);
@@ -225,7 +225,7 @@ impl Reply {
         let kind = body.u8()?;
         let token = Token(body.u64()?);
         let reply = match kind {
-            1 => Reply::Spawned { token, pid: body.u32()?, started_at_ns: body.u64()? as i64 },
+            1 => Reply::Spawned { token, pid: body.u32()?, started_at_ns: body.u64()? },
             2 => Reply::SpawnFailed { token, step: Step::from_number(body.u8()?)?, errno: body.u32()? as i32 },
             3 => Reply::Exited(Exited {
                 token,
@@ -240,7 +240,7 @@ impl Reply {
                 max_rss_kib: body.u64()?,
                 left_behind: body.u32()?,
                 past_deadline: body.u8()? == 1,
-                ended_at_ns: body.u64()? as i64,
+                ended_at_ns: body.u64()?,
             }),
             4 => Reply::TreeEnded { token },
             _ => return None,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use belfry_agent::{Program, Programs};
-use belfry_core::{Incarnation, RunId, Timestamp};
+use belfry_core::{Incarnation, RunId};
 use belfry_exec::{
     CaptureEvent, CaptureLimits, CaptureSummary, Exit, ExitStatus, FailOn, OutputCopy, Prepared, SpawnError,
 };
@@ -30,7 +30,7 @@ pub struct PlayedPrograms {
 
 struct Played {
     clock: Arc<MachineClock>,
-    started_at: Timestamp,
+    started_at: Duration,
     ends_at: Instant,
     code: i32,
     /// When it was told to end.
@@ -93,7 +93,7 @@ impl Programs for PlayedPrograms {
             let going = Arc::new(Going { ends_at: Mutex::new(ends_at), process, stops });
             self.world.witness().started(start, going.clone());
             tokio::time::sleep(Duration::from_millis(1)).await;
-            let started_at = belfry_agent::Clock::now(self.clock.as_ref());
+            let started_at = belfry_agent::Clock::boottime(self.clock.as_ref());
             let told = watch::Sender::new(false);
             let clock = self.clock.clone();
             Ok(Box::new(Played { clock, started_at, ends_at, code, told, going }) as Box<dyn Program>)
@@ -115,7 +115,7 @@ impl PlayedPrograms {
 }
 
 impl Program for Played {
-    fn started_at(&self) -> Timestamp {
+    fn started_at(&self) -> Duration {
         self.started_at
     }
 
@@ -144,7 +144,7 @@ impl Program for Played {
                 max_rss_bytes: 0,
                 left_behind: 0,
                 past_deadline: false,
-                ended_at: belfry_agent::Clock::now(self.clock.as_ref()),
+                ended_at: belfry_agent::Clock::boottime(self.clock.as_ref()),
             }
         }
         .boxed()

@@ -286,7 +286,8 @@ impl Hold<'_> {
 
     async fn watch(&mut self, running: Running, saving: &mut Saving) -> Exit {
         let Running { mut child, copies } = running;
-        let started_at = child.started_at;
+        let clock = &self.instance.clock;
+        let started_at = clock.now() - clock.boottime().saturating_sub(child.started_at);
         let every = self.instance.ttl / 4;
         let mut next_beat = self.next_beat();
         let mut is_dead = false;

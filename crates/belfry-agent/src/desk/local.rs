@@ -22,6 +22,10 @@ const REPLACED: &str = "a later run replaces it (overlap is replace)";
 
 impl Desk {
     pub(super) fn local_jobs(&mut self, session: SessionId, message: LocalJobs, now: Moment) {
+        if self.local.waits() {
+            self.early_jobs.push((session, message));
+            return;
+        }
         let LocalJobs { shard, term, put, remove, whole, only, release, answers } = message;
         if !self.is_of_highest_term(shard, term) {
             return;
@@ -49,6 +53,18 @@ impl Desk {
         self.keep_local(records);
         if whole && answers > 0 {
             self.list_came(shard, answers, now);
+        }
+    }
+
+    /// As well as it ever will.
+    pub(super) fn knows_the_time(&mut self, now: Moment) {
+        if self.local.waits_no_more() {
+            // What fires at boot is what was here before.
+            self.fire_local(now);
+            for (session, jobs) in std::mem::take(&mut self.early_jobs) {
+                self.local_jobs(session, jobs, now);
+            }
+            self.local.set_wake(now);
         }
     }
 
@@ -85,6 +101,9 @@ impl Desk {
     }
 
     pub(super) fn fire_local(&mut self, now: Moment) {
+        if self.local.has_waited(now) {
+            return self.knows_the_time(now);
+        }
         if self.stopping.is_none() {
             let claimed = self.local.claim_due(now);
             self.keep_local(claimed);
@@ -119,7 +138,6 @@ impl Desk {
     }
 
     fn begin(&mut self, claim: Claim, now: Moment) {
-        let wall_ms = self.local.wall_ms(now);
         let Some(slot) = self.local.slot(claim.job) else {
             let reason = "its job was removed from this node before it started".to_owned();
             return self.never_began(&claim, Outcome::Cancelled, reason, now);
@@ -143,7 +161,7 @@ impl Desk {
             revision: slot.revision,
             document: slot.document.clone(),
             planned_ms: claim.planned_ms,
-            start_in_ms: (claim.start_ms - wall_ms).min(0),
+            start_in_ms: (claim.start_ms - now.wall_ms).min(0),
             start_within_ms: slot.misfire.within.get().as_millis() as u64,
             needs: Some(promises::to_wire(slot.needs())),
             ..Default::default()
@@ -172,12 +190,11 @@ impl Desk {
     }
 
     fn end_claim(&mut self, claim: &Claim, state: RunState, reason: String, now: Moment) {
-        let ended_at_ms = self.local.wall_ms(now);
         self.acts.push(Act::Keep(Ended {
             key: Some(key_of(claim).to_wire()),
             outcome: state.as_str().to_owned(),
             reason,
-            ended_at_ms,
+            ended_at_ms: now.wall_ms,
             local: Some(self.facts_of(claim)),
             ..Default::default()
         }));
@@ -200,7 +217,8 @@ impl Desk {
 
     /// The spool has the end of a run of this job.
     pub(super) fn local_ended(&mut self, job: JobId, key: Key, ended: &Ended, now: Moment) {
-        let at_ms = self.local.ended_at_ms(ended.ended_at_ms, now);
+        // Not later than now: another time may be believed since.
+        let at_ms = ended.ended_at_ms.min(now.wall_ms);
         if ended.local.is_some() {
             self.keep_local(vec![Record::Ended { job, run: key.run, at_ms }]);
         }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use belfry_core::room::{Amounts, Host};
 use belfry_core::{Incarnation, JobId, NodeId};
-use belfry_proto::session::{Ended, FromAgent, LocalRun, SaveState, Started, from_agent, to_agent};
+use belfry_proto::session::{Ended, FromAgent, LocalJobs, LocalRun, SaveState, Started, from_agent, to_agent};
 use tokio::sync::watch;
 
 use crate::clock::Moment;
@@ -164,6 +164,8 @@ pub(crate) struct Desk {
     /// Those that came while contact was lost.
     until_trusted: BTreeSet<Key>,
     local: Local,
+    /// Jobs that servers told before the time was known.
+    early_jobs: Vec<(SessionId, LocalJobs)>,
     exclusive: Exclusive,
     /// Held dead: this incarnation is told to the servers when nothing exclusive of the former one is left.
     hello_is_due: bool,
@@ -240,6 +242,7 @@ impl Desk {
             queues: Queues::default(),
             until_trusted: BTreeSet::new(),
             local,
+            early_jobs: Vec::new(),
             exclusive: Exclusive::default(),
             hello_is_due: false,
             executing: 0,

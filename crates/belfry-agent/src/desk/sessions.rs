@@ -32,13 +32,14 @@ impl Desk {
             to_agent::Message::Kill(kill) => self.kill(session, kill, now),
             to_agent::Message::Stored(stored) => self.stored(&stored.keys),
             to_agent::Message::LocalJobs(jobs) => self.local_jobs(session, jobs, now),
+            to_agent::Message::AgreedTime(_) => self.knows_the_time(now),
             to_agent::Message::SendAgain(again) => self.send_again(session, &again.keys, now),
             to_agent::Message::Clock(question) => {
                 self.send(
                     session,
                     from_agent::Message::Clock(ClockAnswer {
                         token: question.token,
-                        now_ms: now.wall_ms,
+                        now_ms: now.shown_ms,
                         boot_ms: now.boot.as_millis() as u64,
                     }),
                 );
@@ -49,7 +50,7 @@ impl Desk {
                 self.move_on_from(session, now);
             }
             // The sessions' own business, see `session`.
-            to_agent::Message::Servers(_) | to_agent::Message::StateSaved(_) | to_agent::Message::AgreedTime(_) => {}
+            to_agent::Message::Servers(_) | to_agent::Message::StateSaved(_) => {}
         }
     }
 

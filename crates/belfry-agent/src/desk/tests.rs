@@ -2,7 +2,7 @@ mod asked;
 mod needs;
 
 use belfry_core::RunId;
-use belfry_proto::session::{Dispatch, Hello, Kill, Recall, Stored, Welcome};
+use belfry_proto::session::{AgreedTime, Dispatch, Hello, Kill, LocalJob, Recall, Stored, Welcome};
 
 use super::*;
 use crate::local::Kept;
@@ -19,8 +19,16 @@ fn key(run: u128) -> Key {
 }
 
 impl World {
-    /// A node with one slot whose first heartbeat was acknowledged, with a TTL of 10 s.
+    /// A node with one slot whose first heartbeat was acknowledged, with a TTL of 10 s, and that knows the time.
     fn trusted() -> World {
+        let mut world = World::without_time();
+        world.acknowledge(1, true);
+        world.receive(to_agent::Message::AgreedTime(AgreedTime::default()));
+        world
+    }
+
+    /// A node that was welcomed, and told nothing else.
+    fn without_time() -> World {
         let facts = NodeFacts {
             node: NodeId::from_u128(1),
             name: "node1".into(),
@@ -34,7 +42,7 @@ impl World {
             last += 1;
             Incarnation(last)
         };
-        let now = Moment { boot: Duration::from_secs(1000), wall_ms: 0 };
+        let now = Moment { boot: Duration::from_secs(1000), wall_ms: 0, shown_ms: 0 };
         let local = Local::new(facts.node, Kept::default(), "", &[], now);
         let mut world = World {
             desk: Desk::new(facts, Box::new(incarnations), Trust::default(), Default::default(), local, now),
@@ -42,7 +50,6 @@ impl World {
         };
         world.on(Event::Opened { session: ONE });
         world.receive(to_agent::Message::Welcome(Welcome { server: "s".into(), ttl_ms: 10_000 }));
-        world.acknowledge(1, true);
         world
     }
 
@@ -357,4 +364,26 @@ fn a_service_takes_no_slot_and_is_ended_at_once_when_the_agent_stops() {
     };
     assert!(killed(4), "it would never end by itself");
     assert!(!killed(2), "a run has the time to quit");
+}
+
+/// By a wrong clock they would count from a wrong instant.
+#[test]
+fn jobs_that_come_before_the_time_is_known_wait_for_it_and_not_for_ever() {
+    let jobs = || {
+        let document =
+            r#"{"name": "j", "schedule": "* * * * * *", "run_on": "each", "action": {"shell": {"command": "true"}}}"#;
+        let id = JobId::from_u128(1).to_string();
+        let job = LocalJob { id, revision: 1, document: document.as_bytes().into(), ..Default::default() };
+        to_agent::Message::LocalJobs(LocalJobs { put: vec![job], ..Default::default() })
+    };
+    let kept = |acts: &[Act]| acts.iter().filter(|act| matches!(act, Act::KeepLocal(_))).count();
+    let mut world = World::without_time();
+    assert_eq!(kept(&world.receive(jobs())), 0);
+    assert!(kept(&world.receive(to_agent::Message::AgreedTime(AgreedTime::default()))) > 0);
+    let mut world = World::without_time();
+    assert_eq!(kept(&world.receive(jobs())), 0);
+    assert_eq!(kept(&world.pass(2_999)), 0);
+    assert!(world.desk.next_wake() <= Some(world.now.boot + Duration::from_millis(1)));
+    assert!(kept(&world.pass(1)) > 0, "nobody says what the time is");
+    assert!(kept(&world.receive(jobs())) == 0, "they are here");
 }

@@ -38,7 +38,6 @@ impl Local {
         if !self.disabled.remove(&id) {
             return None;
         }
-        let now = self.time.at(now);
         self.table.let_go(id, instant(now.wall_ms));
         if let Some(own) = self.jobs.get_mut(&id) {
             own.cursor_ms = own.cursor_ms.max(now.wall_ms);

@@ -8,7 +8,6 @@
 mod disabled;
 mod given_up;
 mod journal;
-mod own_time;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -28,7 +27,6 @@ pub(crate) use disabled::NotDisabled;
 use given_up::{GivenUp, Left};
 pub(crate) use journal::Journal;
 pub use journal::MemoryJournal;
-use own_time::OwnTime;
 pub(crate) use record::{Claim, Kept, KeptJob, Record};
 
 /// Claims are on the disk before their instant.
@@ -37,10 +35,15 @@ const CLAIM_AHEAD: Duration = Duration::from_millis(600);
 const CLAIMS_MAX: usize = 1000;
 /// A step of the wall clock is noticed within this.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Servers that can be reached have said by then what the time is; and what was due meanwhile is still on time.
+const TOLD_WITHIN: Duration = Duration::from_secs(3);
 
 pub(crate) struct Local {
     node: NodeId,
-    time: OwnTime,
+    /// For servers to say what the time is: nothing fires before.
+    waits: bool,
+    /// They have had the time to. None: the agent is still starting.
+    waits_until: Option<Duration>,
     table: JobTable,
     jobs: HashMap<JobId, Own>,
     removed: GivenUp,
@@ -115,7 +118,8 @@ impl Local {
     pub(crate) fn new(node: NodeId, kept: Kept, boot_id: &str, finished: &[Key], now: Moment) -> (Local, Vec<Claim>) {
         let mut local = Local {
             node,
-            time: OwnTime::new(now),
+            waits: true,
+            waits_until: None,
             table: JobTable::new(Firer::Node),
             jobs: HashMap::new(),
             removed: kept.removed,
@@ -161,7 +165,6 @@ impl Local {
 
     /// Takes a copy in, if it is newer than the one that is here.
     pub(crate) fn put(&mut self, copy: Copy, now: Moment) -> Option<Record> {
-        let now = self.time.at(now);
         let id = copy.stored.id;
         let held = self.jobs.get(&id);
         let revision = self.table.get(id).map_or(0, |slot| slot.revision);
@@ -272,7 +275,6 @@ impl Local {
     /// The claims of this ticket hold. Those that come back were decided with their claim.
     pub(crate) fn written(&mut self, ticket: u64, now: Moment) -> Vec<Claim> {
         let Some(Unwritten { claims, .. }) = self.unwritten.remove(&ticket) else { return Vec::new() };
-        let now = self.time.at(now);
         let (decided, open): (Vec<Claim>, Vec<Claim>) = claims.into_iter().partition(|claim| claim.skipped.is_some());
         for claim in open {
             let in_ms = claim.start_ms - now.wall_ms;
@@ -282,9 +284,27 @@ impl Local {
         decided
     }
 
+    /// A machine may boot with any time: what fires by that would be gone, and what comes here counted from it.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Counted from the first time that this is asked.
+    pub(crate) fn has_waited(&mut self, now: Moment) -> bool {
+        let until = *self.waits_until.get_or_insert(now.boot + TOLD_WITHIN);
+        self.waits && until <= now.boot
+    }
+
+    /// False: it waited no more.
+    pub(crate) fn waits_no_more(&mut self) -> bool {
+        std::mem::replace(&mut self.waits, false)
+    }
+
     /// Claims what is due, or soon will be.
     pub(crate) fn claim_due(&mut self, now: Moment) -> Vec<Record> {
-        let now = self.time.at(now);
+        if self.waits() {
+            return Vec::new();
+        }
         let mut records = Vec::new();
         self.claim_boot(now, &mut records);
         let ahead = instant(now.wall_ms + CLAIM_AHEAD.as_millis() as i64);
@@ -361,7 +381,6 @@ impl Local {
     pub(crate) fn judge_next(&mut self, now: Moment) -> Option<Judged> {
         let due = self.to_judge.first_entry().filter(|entry| entry.key().0 <= now.boot)?;
         let claim = due.remove();
-        let now = self.time.at(now);
         Some(self.judge(claim, now))
     }
 
@@ -428,15 +447,6 @@ impl Local {
         }
     }
 
-    /// By the time that this node's own jobs go by.
-    pub(crate) fn wall_ms(&mut self, now: Moment) -> i64 {
-        self.time.at(now).wall_ms
-    }
-
-    pub(crate) fn ended_at_ms(&mut self, said_ms: i64, now: Moment) -> i64 {
-        self.time.ended_at_ms(said_ms, now)
-    }
-
     /// A run of the job is over: what waits behind it may go.
     pub(crate) fn ended(&mut self, job: JobId, key: Key, at_ms: i64) -> Option<Claim> {
         self.table.run_ended(job, instant(at_ms));
@@ -463,13 +473,14 @@ impl Local {
 
     /// To be called last in each tick: when the next thing is due by this clock.
     pub(crate) fn set_wake(&mut self, now: Moment) {
-        let now = self.time.at(now);
-        let next_fire = self.table.peek().filter(|_| self.claims() < CLAIMS_MAX).map(|(at, _)| {
+        let may_claim = self.claims() < CLAIMS_MAX && !self.waits();
+        let next_fire = self.table.peek().filter(|_| may_claim).map(|(at, _)| {
             let in_ms = at.as_millisecond() - CLAIM_AHEAD.as_millis() as i64 - now.wall_ms;
             now.boot + Duration::from_millis(in_ms.max(0) as u64).min(SLEEP_MAX)
         });
         let judged = self.to_judge.first_key_value().map(|((at, _), _)| *at);
-        self.wake = [next_fire, judged].into_iter().flatten().min();
+        let told = self.waits_until.filter(|_| self.waits);
+        self.wake = [next_fire, judged, told].into_iter().flatten().min();
     }
 
     pub(crate) fn wake(&self) -> Option<Duration> {

@@ -1,13 +1,15 @@
 use serde_json::json;
 
 use super::*;
+use crate::clock::Seen;
+use crate::own_time::OwnTime;
 
 const SECOND: i64 = 1000;
 /// A whole minute.
 const T0: i64 = 1_800_000_000_000;
 
 fn at(ms: i64) -> Moment {
-    Moment { boot: Duration::from_millis((ms - T0 + 1_000_000) as u64), wall_ms: ms }
+    Moment { boot: Duration::from_millis((ms - T0 + 1_000_000) as u64), wall_ms: ms, shown_ms: ms }
 }
 
 fn copy(number: u128, schedule: &str, revision: u64) -> Copy {
@@ -40,7 +42,8 @@ impl World {
     }
 
     fn boot(kept: Kept, boot_id: &str, now: i64) -> (World, Vec<Claim>) {
-        let (local, cut_off) = Local::new(NodeId::from_u128(9), kept.clone(), boot_id, &[], at(now));
+        let (mut local, cut_off) = Local::new(NodeId::from_u128(9), kept.clone(), boot_id, &[], at(now));
+        local.waits_no_more();
         (World { kept, local }, cut_off)
     }
 
@@ -84,7 +87,7 @@ impl World {
     fn end_at(&mut self, job: u128, planned: i64, now: Moment) -> Option<Claim> {
         let job = JobId::from_u128(job);
         let run = RunId::of(job, instant(T0 + planned), Slot::Node(NodeId::from_u128(9)));
-        let at_ms = self.local.ended_at_ms(now.wall_ms, now);
+        let at_ms = now.wall_ms;
         self.write_at(vec![Record::Ended { job, run, at_ms }], now);
         self.local.ended(job, Key { run, attempt: 1 }, at_ms)
     }
@@ -331,9 +334,13 @@ fn a_job_that_fires_after_its_end_and_is_put_back_does_not_begin_from_its_first_
 
 const HOUR: i64 = 3600 * SECOND;
 
-/// With a wall clock that is off by so much.
-fn off(ms: i64, by_ms: i64) -> Moment {
-    Moment { wall_ms: ms + by_ms, ..at(ms) }
+/// As a node sees it whose wall clock is off by so much, and whom no server tells the time.
+fn off(time: &mut OwnTime, ms: i64, by_ms: i64) -> Moment {
+    time.at(Seen { boot: at(ms).boot, wall_us: (ms + by_ms) * 1000 })
+}
+
+fn own_time(ms: i64) -> OwnTime {
+    OwnTime::new(Seen { boot: at(ms).boot, wall_us: ms * 1000 })
 }
 
 fn every_second(number: u128) -> Copy {
@@ -347,28 +354,28 @@ fn every_second(number: u128) -> Copy {
 fn a_clock_that_is_an_hour_off_for_a_moment_silences_no_job_and_none_of_that_hour_is_claimed() {
     for step in [HOUR, -HOUR] {
         let (mut world, _) = World::start(Kept::default(), T0);
+        let mut time = own_time(T0);
         world.put(every_second(1), T0);
         world.put(every_second(2), T0);
         let record = world.local.disable(JobId::from_u128(2)).unwrap();
         world.write(record.into_iter().collect(), T0);
         assert_eq!(world.tick(T0 + SECOND).last(), Some(&SECOND));
         for second in [2, 3] {
-            assert_eq!(world.tick_at(off(T0 + second * SECOND, step)), [second * SECOND], "by {step}");
+            assert_eq!(world.tick_at(off(&mut time, T0 + second * SECOND, step)), [second * SECOND], "by {step}");
         }
         // What comes here, is enabled or ends meanwhile goes by the same time.
-        let now = off(T0 + 3 * SECOND, step);
+        let now = off(&mut time, T0 + 3 * SECOND, step);
         let records = [world.local.put(every_second(3), now), world.local.enable(JobId::from_u128(2), now)];
         world.write_at(records.into_iter().flatten().collect(), now);
-        assert_eq!(world.local.ended_at_ms(now.wall_ms, now), T0 + 3 * SECOND);
+        assert_eq!(now.wall_ms, T0 + 3 * SECOND);
         assert!(world.tick_at(now).iter().all(|planned| *planned <= 3 * SECOND));
         for second in [4, 5] {
-            assert_eq!(world.tick(T0 + second * SECOND), [second * SECOND; 3], "by {step}");
+            let now = off(&mut time, T0 + second * SECOND, 0);
+            assert_eq!(world.tick_at(now), [second * SECOND; 3], "by {step}");
         }
         let claimed = world.kept.open.values().map(|claim| claim.planned_ms);
         assert_eq!(claimed.max(), Some(T0 + 5 * SECOND));
         assert!(world.kept.open.values().all(|claim| claim.skipped.is_none()), "by {step}");
-        // An end that was dated before the clock was set right.
-        assert_eq!(world.local.ended_at_ms(T0 + HOUR, at(T0 + 6 * SECOND)), T0 + 6 * SECOND);
     }
 }
 
@@ -376,29 +383,39 @@ fn a_clock_that_is_an_hour_off_for_a_moment_silences_no_job_and_none_of_that_hou
 fn a_clock_that_stays_where_it_stepped_to_is_followed_after_a_minute() {
     for (step, then) in [(HOUR, vec![HOUR + 60 * SECOND]), (-HOUR, vec![])] {
         let (mut world, _) = World::start(Kept::default(), T0 + 10 * SECOND);
+        let mut time = own_time(T0 + 10 * SECOND);
         world.put(copy(1, "* * * * *", 1), T0 + 10 * SECOND);
-        assert!(world.tick_at(off(T0 + 30 * SECOND, step)).is_empty());
-        assert_eq!(world.tick_at(off(T0 + 60 * SECOND, step)), [60 * SECOND], "due by the old time");
-        world.end_at(1, 60 * SECOND, off(T0 + 61 * SECOND, step));
-        assert!(world.tick_at(off(T0 + 89 * SECOND, step)).is_empty());
-        assert_eq!(world.tick_at(off(T0 + 90 * SECOND, step)), then, "what was missed follows the job's rule");
+        assert!(world.tick_at(off(&mut time, T0 + 30 * SECOND, step)).is_empty());
+        assert_eq!(world.tick_at(off(&mut time, T0 + 60 * SECOND, step)), [60 * SECOND], "due by the old time");
+        world.end_at(1, 60 * SECOND, off(&mut time, T0 + 61 * SECOND, step));
+        assert!(world.tick_at(off(&mut time, T0 + 89 * SECOND, step)).is_empty());
+        assert_eq!(
+            world.tick_at(off(&mut time, T0 + 90 * SECOND, step)),
+            then,
+            "what was missed follows the job's rule"
+        );
         for planned in &then {
-            world.end_at(1, *planned, off(T0 + 91 * SECOND, step));
+            world.end_at(1, *planned, off(&mut time, T0 + 91 * SECOND, step));
         }
         let next = 120 * SECOND + step.max(0);
-        assert_eq!(world.tick_at(off(T0 + next - step, step)), [next]);
+        assert_eq!(world.tick_at(off(&mut time, T0 + next - step, step)), [next]);
     }
 }
 
+/// A machine may boot with any time, and servers can tell.
 #[test]
-fn a_clock_that_steps_again_is_followed_a_minute_after_that() {
+fn nothing_fires_before_the_time_is_known_and_what_was_due_meanwhile_is_on_time() {
     let (mut world, _) = World::start(Kept::default(), T0);
-    let by = |seconds: i64, step| off(T0 + seconds * SECOND, step);
-    assert_eq!(world.local.wall_ms(by(1, HOUR)), T0 + SECOND);
-    assert_eq!(world.local.wall_ms(by(50, 2 * HOUR)), T0 + 50 * SECOND);
-    assert_eq!(world.local.wall_ms(by(109, 2 * HOUR)), T0 + 109 * SECOND);
-    assert_eq!(world.local.wall_ms(by(110, 2 * HOUR)), T0 + 110 * SECOND + 2 * HOUR);
-    // What is set right bit by bit is no step.
-    assert_eq!(world.local.wall_ms(by(111, 2 * HOUR - 1500)), T0 + 111 * SECOND + 2 * HOUR - 1500);
-    assert_eq!(world.local.wall_ms(by(112, 2 * HOUR - 3000)), T0 + 112 * SECOND + 2 * HOUR - 3000);
+    world.put(copy(1, "* * * * *", 1), T0);
+    let (local, _) = Local::new(NodeId::from_u128(9), world.kept.clone(), "boot 2", &[], at(T0 + 59 * SECOND));
+    let mut world = World { local, ..world };
+    world.put(copy(2, "@boot", 1), T0);
+    assert!(!world.local.has_waited(at(T0 + 59 * SECOND)));
+    assert!(world.tick(T0 + 60 * SECOND).is_empty());
+    world.local.set_wake(at(T0 + 60 * SECOND));
+    let until = T0 + 62 * SECOND;
+    assert_eq!(world.local.wake(), Some(at(until).boot));
+    assert!(!world.local.has_waited(at(until - 1)) && world.local.has_waited(at(until)));
+    assert!(world.local.waits_no_more() && !world.local.waits_no_more());
+    assert_eq!(world.tick(until), [60 * SECOND, 62 * SECOND]);
 }

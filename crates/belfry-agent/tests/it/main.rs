@@ -5,6 +5,7 @@
     reason = "a test plays the world around the agent: it starts processes and reads clocks"
 )]
 
+mod clock;
 mod crash;
 mod delivery;
 mod execution;

@@ -152,7 +152,7 @@ fn the_most_urgent_comes_first_and_the_rest_is_counted() {
         .collect();
     assert_eq!(order, ["Coordinator", "Store", "Clock", "NodeDown", "lately", "before", "often", "seldom", "missed"]);
     assert_eq!(left_out, 1);
-    assert_eq!(notices[2].message, "the clock of node n2 is off by 7s; it takes no work");
+    assert_eq!(notices[2].message, "the clock of node n2 is off by 7s; no server sends it work");
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Zygote {
             max_rss_kib: end.max_rss_kib,
             left_behind: said.left_behind,
             past_deadline: said.past_deadline,
-            ended_at_ns: clock::wall_ns(),
+            ended_at_ns: clock::boottime_ns(),
         };
         if is_shim_killed {
             // Nobody holds the rest of the tree to its deadline any more, and the next start must not find it.

@@ -42,7 +42,7 @@ pub(super) struct Zygote {
 pub(super) struct Root {
     pub token: Token,
     pub tag: RunTag,
-    started_at_ns: i64,
+    started_at_ns: u64,
     began: Duration,
     /// Some: exec has not been seen yet.
     report: Option<OwnedFd>,
@@ -179,7 +179,7 @@ impl Zygote {
             return Err(io::Error::other("a start came without what it executes"));
         }
         let (token, tag, exclusive) = (request.token, request.tag.clone(), request.exclusive);
-        let started_at_ns = clock::wall_ns();
+        let started_at_ns = clock::boottime_ns();
         let launch = Launch::new(request);
         let way = if exclusive {
             Way::BehindShim(&self.deadline)

@@ -7,19 +7,19 @@ const LIBRARY: &str = "libfaketimeMT.so.1";
 const LIBRARY_FOLDERS: [&str; 3] =
     ["/usr/lib/x86_64-linux-gnu/faketime", "/usr/lib/aarch64-linux-gnu/faketime", "/usr/lib/faketime"];
 
-pub(crate) struct FakeClock {
+pub struct FakeClock {
     file: PathBuf,
 }
 
 impl FakeClock {
     /// Not stepped yet.
-    pub(super) fn new(file: PathBuf) -> Self {
+    pub fn new(file: PathBuf) -> Self {
         let clock = Self { file };
         clock.step(0);
         clock
     }
 
-    pub(super) fn step(&self, seconds: i64) {
+    pub fn step(&self, seconds: i64) {
         // In place of the old file: a reader finds one or the other, never half of one.
         let new = self.file.with_extension("new");
         std::fs::write(&new, format!("{seconds:+}\n")).expect("the file of the clock");
@@ -27,7 +27,7 @@ impl FakeClock {
     }
 
     /// For the process whose clock it is.
-    pub(super) fn env(&self) -> Vec<(String, String)> {
+    pub fn env(&self) -> Vec<(String, String)> {
         let file = ("FAKETIME_TIMESTAMP_FILE".to_owned(), self.file.display().to_string());
         let cache = ("FAKETIME_CACHE_DURATION".to_owned(), "1".to_owned());
         Self::library_env().into_iter().chain([file, cache]).collect()

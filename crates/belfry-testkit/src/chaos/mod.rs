@@ -18,7 +18,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 pub use backend::Backend;
-pub(crate) use clock::FakeClock;
+pub use clock::FakeClock;
 use cluster::Cluster;
 pub use faults::Kind;
 use faults::{Ordeal, Suffered};
