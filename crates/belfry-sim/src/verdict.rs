@@ -20,6 +20,9 @@ use crate::world::World;
 const OWNED_FROM: Duration = Duration::from_secs(15);
 /// In the reason of a run that ends as the attempt before did.
 const NOT_MADE: &str = "could not be made";
+/// In the reason of what a later run of its job cancelled; and before the number of an attempt, if that was between two.
+const REPLACED: &str = "(overlap is replace)";
+const WAITED_FOR: &str = "while it waited for attempt ";
 /// Beyond TTL + 5 s after the heal a fire starts within this.
 const START_WITHIN: Duration = Duration::from_millis(1500);
 
@@ -92,7 +95,7 @@ pub async fn judge(
                 None if !starts.is_empty() => say(Verdict::Unaccounted, format!("no record of {starts:?}")),
                 None => {}
                 Some(record) => {
-                    if let Err((verdict, why)) = is_true(record, &starts, attempts_max > 1) {
+                    if let Err((verdict, why)) = is_true(record, &starts, &job.document) {
                         say(verdict, format!("{name} at {planned} ({run}): {why}"));
                     }
                     if record.attempt < attempts_max && should_go_on(record, &job.document) {
@@ -125,11 +128,11 @@ pub async fn judge(
         let Ok(run) = key.run.parse::<RunId>() else { continue };
         // A later attempt has its own end.
         let Some(record) = records.get(&run).filter(|record| record.attempt == key.attempt) else { continue };
-        // Of a later attempt that was not made the record says so beside what the one before it came to; and one may be cancelled
-        // between two attempts.
+        // Of a later attempt that was not made the record says so beside what the one before it came to.
         let given_up = record.state == RunState::Lost && record.reason.contains(NOT_MADE);
         let between = given_up || (key.attempt > 1 && end.outcome == RunState::Skipped.as_str());
-        if record.state.as_str() != end.outcome && !between && record.state != RunState::Cancelled {
+        let cancelled_after = record.state == RunState::Cancelled && record.cancelled_attempt() > key.attempt;
+        if record.state.as_str() != end.outcome && !between && !cancelled_after {
             let what =
                 format!("{run} is recorded as {} ({}), its node wrote {}", record.state, record.reason, end.outcome);
             say(Verdict::Untrue, what);
@@ -155,15 +158,20 @@ fn should_go_on(record: &Record, document: &JobDocument) -> bool {
         && !(record.reason.contains(NOT_MADE) && no_node)
 }
 
-/// What `retries` can be cancelled between two attempts.
-fn is_true(record: &Record, starts: &[&Start], retries: bool) -> Result<(), (Verdict, String)> {
+fn is_true(record: &Record, starts: &[&Start], document: &JobDocument) -> Result<(), (Verdict, String)> {
     let said = format!("{} ({})", record.state, record.reason);
     match record.state {
         RunState::Claimed | RunState::Dispatched | RunState::Running | RunState::Waiting => {
             Err((Verdict::Unaccounted, format!("has no end, only {said}")))
         }
-        RunState::Cancelled if retries => Ok(()),
-        RunState::Skipped | RunState::Cancelled if !starts.is_empty() => {
+        // Nobody removes, pauses or kills anything here.
+        RunState::Cancelled if document.overlap != Overlap::Replace || !record.reason.contains(REPLACED) => {
+            Err((Verdict::Untrue, format!("nothing could cancel it, and it is recorded as {said}: {starts:?}")))
+        }
+        RunState::Cancelled if starts.iter().any(|start| start.attempt >= record.cancelled_attempt()) => {
+            Err((Verdict::Untrue, format!("was started, and is recorded as {said}: {starts:?}")))
+        }
+        RunState::Skipped if !starts.is_empty() => {
             Err((Verdict::Untrue, format!("was started, and is recorded as {said}: {starts:?}")))
         }
         RunState::Succeeded | RunState::Failed | RunState::TimedOut | RunState::Killed if starts.is_empty() => {
@@ -176,6 +184,14 @@ fn is_true(record: &Record, starts: &[&Start], retries: bool) -> Result<(), (Ver
         | RunState::Failed
         | RunState::TimedOut
         | RunState::Killed => Ok(()),
+    }
+}
+
+impl Record {
+    /// Which attempt was not started any more: what has retries can be cancelled between two.
+    fn cancelled_attempt(&self) -> u32 {
+        let waited_for = self.reason.split_once(WAITED_FOR).and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        waited_for.unwrap_or(self.attempt.max(1))
     }
 }
 
