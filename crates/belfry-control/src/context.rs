@@ -10,7 +10,7 @@ use belfry_coord::{Clock, Coordinator, Write};
 use belfry_core::id::SHARD_COUNT;
 use belfry_core::job::Timeout;
 use belfry_core::run::Run;
-use belfry_core::{RunId, ServerId, ShardId, Timestamp};
+use belfry_core::{RunId, ServerId, ShardId, Timestamp, due};
 use belfry_store::Store;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -122,6 +122,9 @@ const OPEN_RUN_BYTES: u64 = 1024;
 /// Of a coordinator that has no bound of its own: it is in the memory of a shard's owner as well.
 pub const STATE_BYTES_PER_SHARD_MAX: usize = 32 << 20;
 
+/// More than the longest pause between two tries of an agent to connect. They are asked for the time at once.
+const AGENTS_ARE_BACK_WITHIN: Duration = Duration::from_secs(15);
+
 impl Context {
     /// While the wall clock is doubted, the time goes on as it did before the step: what is planned then is written down, and others act by it.
     pub fn now(&self) -> Timestamp {
@@ -163,27 +166,50 @@ impl Context {
         !self.look_at_clock().1.doubted
     }
 
+    /// A server that has just started knows no time but its clock's. If the shard that it takes was left at quite another one, either nobody
+    /// fired for so long or the clock is wrong: agents say which. When none is there although they had time to come, the clock is believed.
+    pub fn compare_clock(&self, left_at: Timestamp) {
+        let (now, mut wall) = self.look_at_clock();
+        let apart_ms = now.as_millisecond() - left_at.as_millisecond();
+        if wall.unconfirmed_since.is_some() && !wall.doubted && apart_ms.abs() > due::ON_TIME_MS {
+            tracing::info!(
+                "this server has just started, and a shard was left {apart_ms} ms ago by its clock; it fires when an agent agrees with that clock"
+            );
+            wall.doubted = true;
+        }
+    }
+
     /// The wall clock's own word, and what is thought of it.
     fn look_at_clock(&self) -> (Timestamp, std::sync::MutexGuard<'_, WallState>) {
         let skew_ms = self.config.max_clock_skew.as_millis() as i64;
         let mut wall = self.wall.lock();
         // One right after the other: what is paused in between takes the pause for a step.
         let now = self.clock.now();
-        let step_ms = now.as_millisecond() - self.since_boot_ms() - wall.booted_at_ms;
+        let since_boot = self.clock.boottime();
+        let step_ms = now.as_millisecond() - since_boot.as_millis() as i64 - wall.booted_at_ms;
         wall.booted_at_ms += step_ms;
         if step_ms.abs() > skew_ms {
             tracing::warn!(
                 "the wall clock of this server stepped by {step_ms} ms; it fires nothing until its agents agree with it"
             );
             wall.doubted = true;
+            wall.unconfirmed_since = None;
             self.nodes.forget_clocks();
             self.wall.doubts.send_modify(|count| *count += 1);
-        } else if wall.doubted
-            && belfry_core::skew::others_offset_ms(self.nodes.clock_offsets_ms())
-                .is_some_and(|off| off.abs() <= skew_ms)
-        {
-            tracing::info!("the agents agree with the clock of this server; it fires again");
-            wall.doubted = false;
+        } else if wall.doubted || wall.unconfirmed_since.is_some() {
+            let is_alone =
+                wall.unconfirmed_since.is_some_and(|since| since_boot.saturating_sub(since) >= AGENTS_ARE_BACK_WITHIN);
+            let is_right = match belfry_core::skew::others_offset_ms(self.nodes.clock_offsets_ms()) {
+                Some(off) => off.abs() <= skew_ms,
+                None => is_alone,
+            };
+            if is_right {
+                if wall.doubted {
+                    tracing::info!("the agents agree with the clock of this server, or there are none; it fires");
+                }
+                wall.doubted = false;
+                wall.unconfirmed_since = None;
+            }
         }
         if !wall.doubted {
             wall.believed_booted_at_ms = wall.booted_at_ms;
@@ -230,12 +256,20 @@ struct WallState {
     /// By the last reading that was believed.
     believed_booted_at_ms: i64,
     doubted: bool,
+    /// Of a server that has just started: nobody has agreed with its clock yet.
+    unconfirmed_since: Option<Duration>,
 }
 
 impl WallClock {
     pub fn new(clock: &dyn Clock) -> Self {
-        let booted_at_ms = clock.now().as_millisecond() - clock.boottime().as_millis() as i64;
-        let state = WallState { booted_at_ms, believed_booted_at_ms: booted_at_ms, doubted: false };
+        let since_boot = clock.boottime();
+        let booted_at_ms = clock.now().as_millisecond() - since_boot.as_millis() as i64;
+        let state = WallState {
+            booted_at_ms,
+            believed_booted_at_ms: booted_at_ms,
+            doubted: false,
+            unconfirmed_since: Some(since_boot),
+        };
         Self { state: Mutex::new(state), doubts: watch::Sender::new(0) }
     }
 

@@ -239,7 +239,10 @@ impl Seats {
             let first = Cursor::starting(self.context.now());
             let (coordinator, mark) = (self.context.coordinator.clone(), Some(keys::taken(shard)));
             match seat.take_with_mark(coordinator, self.context.server, by, first, mark).await? {
-                Taking::Taken(held) => taken.push(self.open(shard, held)),
+                Taking::Taken(held) => {
+                    self.context.compare_clock(held.extra().at);
+                    taken.push(self.open(shard, held));
+                }
                 Taking::Refused { .. } => {} // someone was quicker
             }
         }

@@ -1,7 +1,7 @@
 //! Several servers on one coordinator and one store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use belfry_control::{Control, Disagreement, StartError};
@@ -17,7 +17,9 @@ use belfry_core::{Job, JobId, NodeId, RunId, Timestamp};
 use belfry_proto::session::{self, to_agent};
 use belfry_store::{RunFilter, Store};
 
-use crate::support::{Cluster, Session, TTL, every_second, manual, run_at_owner, shards, sqlite, until};
+use crate::support::{
+    Cluster, PATIENCE, Session, TTL, every_second, manual, run_at_owner, shards, sqlite, until, until_within,
+};
 
 impl Session {
     async fn beat(&mut self, sequence: u64) -> bool {
@@ -246,16 +248,25 @@ async fn servers_that_disagree_are_not_let_in() {
     slower.server("c").await.stop().await;
 }
 
-/// Ahead of the others, as after a wrong step.
-struct AnHourAhead;
+/// Ahead of the others, as after a wrong step. Time can be made to pass.
+#[derive(Clone, Default)]
+struct AnHourAhead {
+    passed_s: Arc<AtomicU64>,
+}
+
+impl AnHourAhead {
+    fn passed(&self) -> Duration {
+        Duration::from_secs(self.passed_s.load(Ordering::Relaxed))
+    }
+}
 
 impl Clock for AnHourAhead {
     fn now(&self) -> Timestamp {
-        SystemClock.now() + jiff::SignedDuration::from_hours(1)
+        SystemClock.now() + jiff::SignedDuration::from_hours(1) + self.passed()
     }
 
     fn boottime(&self) -> Duration {
-        SystemClock.boottime()
+        SystemClock.boottime() + self.passed()
     }
 }
 
@@ -276,7 +287,7 @@ async fn tell_the_time(control: &Control, number: u128) -> Session {
 async fn a_server_whose_clock_is_off_gives_its_shards_to_the_others() {
     let cluster = Cluster::new().await;
     let right = cluster.server("a").await;
-    let wrong = Cluster { clock: Arc::new(AnHourAhead), ..cluster.clone() }.server("b").await;
+    let wrong = Cluster { clock: Arc::new(AnHourAhead::default()), ..cluster.clone() }.server("b").await;
     until(|| shards(&right) == 8 && shards(&wrong) == 8).await;
     let mut sessions = Vec::new();
     for number in [1, 2] {
@@ -322,7 +333,7 @@ async fn a_node_is_told_what_most_clocks_agree_on_unless_they_are_divided() {
     let off = told_off_ms(&mut again, HOUR_MS).await.expect("one against two");
     assert!((off - HOUR_MS).abs() < 1000, "{off}");
     // Of a server whose own clock is wrong: it says what the others agree on.
-    let ahead = Cluster { clock: Arc::new(AnHourAhead), ..Cluster::new().await };
+    let ahead = Cluster { clock: Arc::new(AnHourAhead::default()), ..Cluster::new().await };
     let server = ahead.server("b").await;
     let mut first = Session::open(&server, 1).await;
     assert_eq!(told_off_ms(&mut first, 0).await, None, "one against one");
@@ -397,6 +408,46 @@ async fn a_clock_that_steps_ahead_passes_over_no_fire() {
         planned.extend(ordered_until(&mut session, |planned| !planned.is_empty()).await);
     }
     panic!("not every fire between {first} and {last} is known: {planned:?}");
+}
+
+/// Jobs that fire every second were left a moment ago, and now a server starts whose clock is an hour ahead.
+async fn left_to_a_server_that_is(clock: &AnHourAhead) -> (Cluster, Control) {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut session = Session::open(&server, 1).await;
+    cluster.job_with(3, every_second).await;
+    server.jobs_changed().await;
+    ordered_until(&mut session, |planned| planned.len() > 1).await;
+    server.stop().await;
+    let ahead = Cluster { clock: Arc::new(clock.clone()), ..cluster.clone() }.server("b").await;
+    (cluster, ahead)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_starts_with_a_clock_that_is_ahead_passes_over_no_fire() {
+    let (cluster, ahead) = left_to_a_server_that_is(&AnHourAhead::default()).await;
+    let mut session = Session::open(&ahead, 1).await;
+    let limit = SystemClock.now().as_millisecond() + 1_800_000;
+    let is_over = |planned: &[i64]| shards(&ahead) == 0 || planned.iter().any(|at| *at > limit);
+    let planned = ordered_until(&mut session, is_over).await;
+    assert!(planned.iter().all(|at| *at < limit), "fires of the hour ahead were ordered: {planned:?}");
+    let recorded = cluster.store.list_runs(&RunFilter { limit: 500, ..RunFilter::default() }).await.unwrap().items;
+    let far: Vec<_> = recorded.iter().filter(|run| run.planned.as_millisecond() > limit).collect();
+    assert!(far.is_empty(), "fires of the hour ahead were decided: {far:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_nobody_can_tell_the_time_believes_its_clock_in_the_end() {
+    let clock = AnHourAhead::default();
+    let (cluster, _alone) = left_to_a_server_that_is(&clock).await;
+    clock.passed_s.store(20, Ordering::Relaxed);
+    let limit = SystemClock.now().as_millisecond() + 1_800_000;
+    let judged = async || {
+        let filter = RunFilter { limit: 500, ..RunFilter::default() };
+        let recorded = cluster.store.list_runs(&filter).await.unwrap().items;
+        recorded.into_iter().find(|run| run.planned.as_millisecond() > limit)
+    };
+    assert!(until_within(PATIENCE, judged).await.is_some(), "without an agent it judges nothing");
 }
 
 /// What a node says of a run that it fired by itself.
