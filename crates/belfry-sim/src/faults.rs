@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::coordinator::LAG_MAX;
+use crate::dice::Dice;
 use crate::machine::{AgentMachine, ServerMachine};
 use crate::network::Wire;
 use crate::world::{World, spawn};
@@ -89,9 +90,27 @@ impl Fault {
     }
 }
 
+/// By how much a server's clock steps. None of it is what agents' clocks are off by, or nobody could say who is right. The smallest is
+/// believed, as is every one below `max_clock_skew`.
+const SERVER_STEPS_MS: [i64; 6] = [-7_200_000, -30_000, -1_500, 1_500, 30_000, 7_200_000];
+
+/// The others of the first thousand stay as they were.
+pub fn has_server_steps(seed: u64) -> bool {
+    seed % 4 == 1 || seed > 1000
+}
+
 impl Cast {
     /// Ends when everything is healed.
-    pub async fn suffer(&self) {
+    pub async fn suffer(&self, seed: u64) {
+        if has_server_steps(seed) {
+            let dice = Dice::new(seed.rotate_left(32));
+            tokio::join!(self.suffer_faults(), self.step_server_clocks(dice));
+        } else {
+            self.suffer_faults().await;
+        }
+    }
+
+    async fn suffer_faults(&self) {
         tokio::time::sleep(CALM_UNTIL).await;
         // Some seeds meet few kinds of faults often, others all of them.
         let kinds: Vec<Fault> = {
@@ -107,7 +126,7 @@ impl Cast {
             };
             tokio::time::sleep(wait.min(HEALED_AT.saturating_sub(self.world.elapsed()))).await;
             let left = HEALED_AT.saturating_sub(self.world.elapsed());
-            let lasts = self.duration().min(left);
+            let lasts = duration(self.world.ttl, &mut self.world.dice()).min(left);
             if lasts.is_zero() {
                 break;
             }
@@ -119,14 +138,24 @@ impl Cast {
         self.heal();
     }
 
-    /// Around the TTL, where things are decided; sometimes much longer.
-    fn duration(&self) -> Duration {
-        let ttl = self.world.ttl.as_millis() as u64;
-        let mut dice = self.world.dice();
-        match dice.below(10) {
-            0..3 => dice.ms(50, ttl / 2),
-            3..8 => dice.ms(ttl / 2, ttl * 3),
-            _ => dice.ms(ttl, 30_000),
+    /// Beside the other faults, by dice of its own.
+    async fn step_server_clocks(&self, mut dice: Dice) {
+        const FAULT: &str = "step a server's wall clock";
+        tokio::time::sleep(CALM_UNTIL).await;
+        let pace = dice.one_of(&[10_000, 25_000, 60_000]);
+        loop {
+            tokio::time::sleep(dice.ms(500, pace)).await;
+            let left = HEALED_AT.saturating_sub(self.world.elapsed());
+            let lasts = duration(self.world.ttl, &mut dice).min(left);
+            if lasts.is_zero() {
+                return;
+            }
+            let server = self.servers[dice.below(self.servers.len() as u64) as usize].clone();
+            let off_ms = dice.one_of(&SERVER_STEPS_MS);
+            self.world.trace(format_args!("fault: {FAULT} of {} by {off_ms} ms for {lasts:?}", server.name));
+            self.world.witness().fault(FAULT);
+            server.clock.step_to(off_ms);
+            later(lasts, move || server.clock.step_to(0));
         }
     }
 
@@ -230,6 +259,7 @@ impl Cast {
     fn heal(&self) {
         self.world.trace(format_args!("all is healed"));
         for server in &self.servers {
+            server.clock.step_to(0);
             server.to_coordinator.set(|way| *way = Default::default());
             server.to_store.set(|way| *way = Default::default());
             server.go_on();
@@ -243,6 +273,16 @@ impl Cast {
         for wire in self.wires.iter().flatten() {
             wire.set(|wire| (wire.to_server_cut, wire.to_agent_cut, wire.slow) = (false, false, Duration::ZERO));
         }
+    }
+}
+
+/// Around the TTL, where things are decided; sometimes much longer.
+fn duration(ttl: Duration, dice: &mut Dice) -> Duration {
+    let ttl = ttl.as_millis() as u64;
+    match dice.below(10) {
+        0..3 => dice.ms(50, ttl / 2),
+        3..8 => dice.ms(ttl / 2, ttl * 3),
+        _ => dice.ms(ttl, 30_000),
     }
 }
 

@@ -10,11 +10,11 @@ use belfry_store::Store;
 use crate::clock::MachineClock;
 use crate::coordinator::Keyspace;
 use crate::dice::Dice;
-use crate::faults::Cast;
+use crate::faults::{Cast, has_server_steps};
 use crate::machine::{AgentMachine, ServerMachine};
 use crate::network::connect_all;
 use crate::verdict;
-use crate::witness::Wrong;
+use crate::witness::{BELIEVED_OFF, Wrong};
 use crate::workload::Workload;
 use crate::world::{World, spawn};
 
@@ -73,9 +73,10 @@ async fn live(seed: u64, print_trace: bool) -> anyhow::Result<Report> {
     servers.iter().for_each(|server| spawn(server.clone().live()));
     agents.iter().for_each(|agent| spawn(agent.clone().live()));
     let cast = Cast { world: world.clone(), servers, agents, wires };
-    cast.suffer().await;
+    let early_max = if has_server_steps(seed) { BELIEVED_OFF } else { Duration::ZERO };
+    cast.suffer(seed).await;
     tokio::time::sleep(LASTS.saturating_sub(world.elapsed())).await;
-    let (tally, wrong) = verdict::judge(&world, &workload, &database, &cast.agents, !is_cramped).await?;
+    let (tally, wrong) = verdict::judge(&world, &workload, &database, &cast.agents, !is_cramped, early_max).await?;
     let (trace, events) = world.trace_hash();
     let witness = world.witness();
     Ok(Report {

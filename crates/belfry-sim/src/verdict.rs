@@ -25,6 +25,8 @@ const REPLACED: &str = "(overlap is replace)";
 const WAITED_FOR: &str = "while it waited for attempt ";
 /// Beyond TTL + 5 s after the heal a fire starts within this.
 const START_WITHIN: Duration = Duration::from_millis(1500);
+/// Nodes wait for an instant, which they know a second before, on a clock that may go 4 % fast.
+const START_EARLY_MAX: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 struct Record {
@@ -44,6 +46,7 @@ pub async fn judge(
     database: &InlineSqlite,
     agents: &[Arc<AgentMachine>],
     starts_in_time: bool,
+    early_max: Duration,
 ) -> anyhow::Result<(Tally, Vec<Wrong>)> {
     let records = records(database).await?;
     let witness = world.witness();
@@ -84,7 +87,11 @@ pub async fn judge(
                 say(Verdict::Doubled, format!("{name} at {planned} was started {} times: {starts:?}", starts.len()));
             }
             let mut before = 0;
+            let not_before = planned.saturating_sub(early_max + START_EARLY_MAX).unwrap_or(Timestamp::MIN);
             for start in &starts {
+                if instant(start.at) < not_before {
+                    say(Verdict::Early, format!("{name} at {planned} ({run}) was started before: {start:?}"));
+                }
                 if start.fence <= before {
                     say(Verdict::FenceNotGrowing, format!("{name}: {} after {before}: {start:?}", start.fence));
                 }

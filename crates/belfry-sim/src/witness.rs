@@ -67,12 +67,19 @@ pub enum Verdict {
     FenceNotGrowing,
     /// Nothing was wrong any more, and still fires did not start in time.
     Late,
+    /// Started, passed over or decided at an instant that had not come.
+    Early,
     /// A run was never closed.
     LeftOpen,
     /// Work that has to be done at least once was not.
     Undone,
     Panicked,
 }
+
+/// A wall clock that is off by less is believed, and what goes by it is early by as much.
+pub const BELIEVED_OFF: Duration = Duration::from_millis(1500);
+/// Fires are claimed so long before their instant.
+const LOOK_AHEAD: Duration = Duration::from_secs(1);
 
 /// Part of a TTL for which a heartbeat must have stood still; the rest is for clocks that go at different rates.
 const STANDS_STILL_PERCENT: u32 = 85;
@@ -136,7 +143,10 @@ impl Witness {
         self.commits += 1;
         if let Some(run) = key.strip_prefix("open/").and_then(|rest| rest.rsplit('/').next()?.parse().ok()) {
             match now {
-                Some(record) => drop(self.open.insert(run, record.clone())),
+                Some(record) => {
+                    self.decision(world, run, record);
+                    self.open.insert(run, record.clone());
+                }
                 None => drop(self.open.remove(&run)),
             }
         } else if key.starts_with("servers/") || key.starts_with("nodes/") {
@@ -144,7 +154,9 @@ impl Witness {
             self.heartbeat(world, key, before, &read(after));
         } else if key.starts_with("shards/") || key == "leader" {
             let (Some(after), Some((_, before))) = (now, before) else { return };
-            self.seat(world, key, read(&before), read(after));
+            let after: Seat = read(after);
+            self.cursor(world, key, &after);
+            self.seat(world, key, read(&before), after);
         }
     }
 
@@ -184,6 +196,28 @@ impl Witness {
         }
     }
 
+    /// What a cursor has passed is never claimed again.
+    fn cursor(&mut self, world: &World, key: &str, seat: &Seat) {
+        let Some(cursor) = &seat.extra else { return };
+        let ahead = ahead(world, cursor.at);
+        if ahead > LOOK_AHEAD + BELIEVED_OFF {
+            self.is_wrong(Verdict::Early, format!("{key} has passed all up to {ahead:?} from now"));
+        }
+    }
+
+    /// What was missed by a clock that is ahead was not missed.
+    fn decision(&mut self, world: &World, run: RunId, open: &Bytes) {
+        // Few have one, and reading them all takes long.
+        if !open.windows(DECIDED.len()).any(|bytes| bytes == DECIDED) {
+            return;
+        }
+        let Decision { at, w: reason } = read::<Decided>(open).d;
+        let ahead = ahead(world, at);
+        if (reason.starts_with("missed") || reason.contains("misfire.within")) && ahead > BELIEVED_OFF {
+            self.is_wrong(Verdict::Early, format!("{run} was decided {ahead:?} from now: {reason}"));
+        }
+    }
+
     pub fn open_runs(&self) -> impl Iterator<Item = (&RunId, Value)> {
         self.open.iter().map(|(run, record)| (run, read(record)))
     }
@@ -207,10 +241,35 @@ struct BeatInfo {
 #[serde(default)]
 struct Seat {
     owner: Option<String>,
+    extra: Option<SeatCursor>,
+}
+
+#[derive(Deserialize)]
+struct SeatCursor {
+    at: i64,
+}
+
+/// How every record of an open run that was decided begins its decision.
+const DECIDED: &[u8] = br#""d":{"#;
+
+#[derive(Deserialize)]
+struct Decided {
+    d: Decision,
+}
+
+#[derive(Deserialize)]
+struct Decision {
+    at: i64,
+    w: String,
 }
 
 fn read<T: DeserializeOwned>(bytes: &Bytes) -> T {
     serde_json::from_slice(bytes).expect("the coordinator holds what Belfry wrote")
+}
+
+/// How far an instant is still to come, by the true time.
+fn ahead(world: &World, at_ms: i64) -> Duration {
+    Duration::from_millis(at_ms.saturating_sub(world.wall().as_millisecond()).max(0) as u64)
 }
 
 fn stands_still(ttl: Duration) -> Duration {
