@@ -133,6 +133,17 @@ impl Context {
         Timestamp::from_millisecond(believed_ms).ok().filter(|_| wall.doubted).unwrap_or(now)
     }
 
+    /// For what is planned and then written down: of a server that does not know the time, what it took over was left before now.
+    pub fn now_or_earlier(&self, left_at: Timestamp) -> Timestamp {
+        if self.knows_the_time() { self.now() } else { self.now().min(left_at) }
+    }
+
+    /// False: it has just started, by a clock that may be off as far as it likes.
+    pub fn knows_the_time(&self) -> bool {
+        let (_, wall) = self.look_at_clock();
+        !wall.doubted || wall.unconfirmed_since.is_none()
+    }
+
     /// A hint for the other servers, which look by themselves anyway.
     pub async fn announce(&self, key: &str) {
         let stamp = self.now().as_nanosecond().to_string();
@@ -166,6 +177,11 @@ impl Context {
         !self.look_at_clock().1.doubted
     }
 
+    /// As it stands, believed or not. Whoever measures others by it sees its steps as well.
+    pub fn wall_now(&self) -> Timestamp {
+        self.look_at_clock().0
+    }
+
     /// A server that has just started knows no time but its clock's. If the shard that it takes was left at quite another one, either nobody
     /// fired for so long or the clock is wrong: agents say which. When none is there although they had time to come, the clock is believed.
     pub fn compare_clock(&self, left_at: Timestamp) {
@@ -192,8 +208,12 @@ impl Context {
             tracing::warn!(
                 "the wall clock of this server stepped by {step_ms} ms; it fires nothing until its agents agree with it"
             );
+            // What nobody ever agreed with is no time to go on by.
+            if wall.unconfirmed_since.is_some() {
+                wall.unconfirmed_since = Some(since_boot);
+                wall.believed_booted_at_ms = wall.booted_at_ms;
+            }
             wall.doubted = true;
-            wall.unconfirmed_since = None;
             self.nodes.forget_clocks();
             self.wall.doubts.send_modify(|count| *count += 1);
         } else if wall.doubted || wall.unconfirmed_since.is_some() {

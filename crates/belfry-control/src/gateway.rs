@@ -641,7 +641,7 @@ impl Conversation<'_> {
             return false; // too slow to say anything
         }
         // To the wall clock as it is now, which may have stepped since the question, and whether it is believed or not.
-        let offset = answer.now_ms + (way.as_millis() / 2) as i64 - self.context.clock.now().as_millisecond();
+        let offset = answer.now_ms + (way.as_millis() / 2) as i64 - self.context.wall_now().as_millisecond();
         let skew_max_ms = self.context.config.max_clock_skew.as_millis() as i64;
         let is_right_again = self.context.nodes.clock_measured(self.report.node, offset, skew_max_ms);
         self.tell_time(answer, skew_max_ms);

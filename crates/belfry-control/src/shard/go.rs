@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use belfry_core::job::{Action, RetryWhere, Select};
 use belfry_core::job_table::JobSlot;
@@ -20,7 +21,7 @@ use crate::open_run::Bound;
 use crate::scripts;
 
 /// A node that has not said that it took a run is asked again after this.
-const ASK_AGAIN_MS: i64 = 2_000;
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// A service that waits at its node has no time at which it is not wanted any more.
 const SERVICE_WAITS_MS: u64 = 10 * 365 * 86_400_000;
 
@@ -355,11 +356,14 @@ impl Shard {
     pub(super) fn send_order(&mut self, id: RunId) -> Sent {
         let recall = self.recall(id);
         let order = if recall.is_none() { self.order(id) } else { None };
-        let now = self.context.now();
+        let (now, knows_the_time) = (self.context.now(), self.context.knows_the_time());
+        let sent_at = self.context.clock.boottime();
         let Some(open) = self.open.get_mut(&id) else { return Sent::NotNow };
         let Some(bound) = open.record.bound.as_ref() else { return Sent::NotNow };
         let message = match (recall, order) {
             (Some(recall), _) => recall.into(),
+            // How long its node is to wait is not known: it may come out as hours.
+            (None, Some(_)) if open.start_at > now && !knows_the_time => return Sent::NotNow,
             (None, Some(order)) => {
                 open.run.revision = order.revision;
                 order.into()
@@ -367,7 +371,7 @@ impl Shard {
             (None, None) => return Sent::NotNow,
         };
         let sent = self.context.sessions.order(bound.node, bound.incarnation, message);
-        open.order_sent = (sent == Sent::Yes).then_some(now);
+        open.order_sent = (sent == Sent::Yes).then_some(sent_at);
         sent
     }
 
@@ -428,11 +432,11 @@ impl Shard {
 
     /// Orders that could not be sent or were not answered, and kills that have not worked yet, are sent again.
     pub(super) fn send_again(&mut self) {
-        let now_ms = self.context.now().as_millisecond();
+        let now = self.context.clock.boottime();
         let mut unanswered = Vec::new();
         let mut dying = Vec::new();
         for (id, open) in &self.open {
-            let is_overdue = open.order_sent.is_none_or(|at| now_ms - at.as_millisecond() > ASK_AGAIN_MS);
+            let is_overdue = open.order_sent.is_none_or(|at| now.saturating_sub(at) > ASK_AGAIN_AFTER);
             let awaits_answer = match open.stage {
                 Stage::Dispatched { taken } => !taken || open.recalled.is_some(),
                 _ => false,

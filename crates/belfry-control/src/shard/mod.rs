@@ -185,8 +185,8 @@ pub(crate) struct Open {
     kill: Option<String>,
     /// Why it is not to start any more, though its node was ordered to start it; the node is told until it answers.
     recalled: Option<&'static str>,
-    /// When the order last went on its way; none: the node's session had no room, or there was none.
-    order_sent: Option<Timestamp>,
+    /// When the order last went on its way, on the clock that never steps; none: the node's session had no room, or there was none.
+    order_sent: Option<Duration>,
     /// The attempt that was recorded as ordered for servers which may be told its end.
     recorded_for_others: Option<u32>,
     /// The cursor that this claim moves to.

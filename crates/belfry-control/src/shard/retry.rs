@@ -78,7 +78,8 @@ impl Shard {
     /// The next attempt and its time go into the coordinator, the one that ended into the store.
     fn plan(&mut self, id: RunId, last: Attempt, delay: Duration) {
         self.free_place(id);
-        let until = self.context.now().saturating_add(delay).unwrap_or(Timestamp::MAX);
+        let now = self.context.now_or_earlier(self.cursor.at);
+        let until = now.saturating_add(delay).unwrap_or(Timestamp::MAX);
         let until = until.round(jiff::Unit::Millisecond).unwrap_or(until);
         let Some(open) = self.open.get_mut(&id) else { return };
         // An attempt may have been given up before its instant; none starts before it.
