@@ -25,6 +25,10 @@ impl MachineClock {
         self.off_ms.store(off_ms, Ordering::Relaxed);
     }
 
+    pub fn is_off(&self) -> bool {
+        self.off_ms.load(Ordering::Relaxed) != 0
+    }
+
     fn read_boottime(&self) -> Duration {
         let true_us = self.world.elapsed().as_micros() as i64;
         let us = true_us + true_us / 1_000_000 * self.drift_ppm + true_us % 1_000_000 * self.drift_ppm / 1_000_000;

@@ -7,12 +7,18 @@ use crate::coordinator::LAG_MAX;
 use crate::dice::Dice;
 use crate::machine::{AgentMachine, ServerMachine};
 use crate::network::Wire;
+use crate::workload::instant;
 use crate::world::{World, spawn};
 
 /// Faults begin after this, so that the cluster has begun to work.
 const CALM_UNTIL: Duration = Duration::from_secs(20);
 /// The last fault is healed here at the latest.
 pub const HEALED_AT: Duration = Duration::from_secs(7 * 60);
+
+/// A step that a node goes by at once.
+const BELIEVED_STEP_MS: i64 = 2_000;
+/// A node that has started, or goes on.
+const WELL_AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
 pub struct Cast {
@@ -179,10 +185,12 @@ impl Cast {
             }
             KillAgent => {
                 agent.kill();
+                self.unwell(&agent, lasts);
                 later(lasts, move || agent.start_again());
             }
             PauseAgent => {
                 agent.stop();
+                self.unwell(&agent, lasts);
                 later(lasts, move || agent.go_on());
             }
             CutOneWire => self.cut(vec![self.any(&self.any(&self.wires))], lasts),
@@ -226,9 +234,17 @@ impl Cast {
                     dice.one_of(&[-3_600_000, -5_000, -1_000, 1_000, 5_000, 3_600_000])
                 };
                 agent.clock.step_to(off);
+                if off.abs() <= BELIEVED_STEP_MS {
+                    self.unwell(&agent, lasts);
+                }
                 later(lasts, move || agent.clock.step_to(0));
             }
         }
+    }
+
+    fn unwell(&self, agent: &AgentMachine, lasts: Duration) {
+        let until = self.world.elapsed() + lasts + WELL_AGAIN_WITHIN;
+        self.world.witness().unwell(agent.node, self.world.wall(), instant(until));
     }
 
     fn cut(&self, wires: Vec<Arc<Wire>>, lasts: Duration) {

@@ -5,6 +5,7 @@ mod clock;
 mod coordinator;
 mod dice;
 mod faults;
+mod local;
 mod machine;
 pub mod model;
 mod network;

@@ -243,6 +243,9 @@ impl AgentMachine {
         let this = self.clone();
         self.power
             .supervise(move |process| {
+                if this.clock.is_off() {
+                    this.world.witness().astray.insert(this.node);
+                }
                 let (incarnations, spawning) = (this.incarnations.clone(), process.clone());
                 let (world, name) = (this.world.clone(), this.name.clone());
                 let machine = Machine {

@@ -50,6 +50,7 @@ async fn live(seed: u64, print_trace: bool) -> anyhow::Result<Report> {
     let world = Arc::new(World::new(seed, ttl, print_trace));
     let workload = Workload::new(seed, &mut dice);
     world.witness().one_at_a_time = workload.one_at_a_time();
+    world.witness().local = workload.local_overlaps();
     let database = Arc::new(InlineSqlite::new()?);
     workload.save(&Store::open(database.clone()).await?).await?;
     let keyspace = Keyspace::new(world.clone());
@@ -83,7 +84,7 @@ async fn live(seed: u64, print_trace: bool) -> anyhow::Result<Report> {
         seed,
         ttl,
         fires: tally.fires,
-        starts: witness.starts.len(),
+        starts: witness.starts.len() + witness.local_starts.len(),
         takeovers: witness.takeovers,
         marked_lost: witness.marked_lost,
         faults: witness.faults.clone(),

@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use belfry_core::id::Slot;
 use belfry_core::job::{JobDocument, Overlap};
-use belfry_core::run::RunState;
+use belfry_core::run::{Marks, RunState};
 use belfry_core::{RunId, Timestamp};
 use belfry_sql::{Database, InlineSqlite, sql};
 
 use crate::faults::HEALED_AT;
+use crate::local::Nodes;
 use crate::machine::AgentMachine;
 use crate::witness::{Start, Verdict, Wrong};
 use crate::workload::{LAST_DUE, Workload, instant};
 use crate::world::World;
 
 /// What passed before every shard was owned for the first time was not due.
-const OWNED_FROM: Duration = Duration::from_secs(15);
+pub const OWNED_FROM: Duration = Duration::from_secs(15);
 /// In the reason of a run that ends as the attempt before did.
 const NOT_MADE: &str = "could not be made";
 /// In the reason of what a later run of its job cancelled; and before the number of an attempt, if that was between two.
@@ -26,13 +27,15 @@ const WAITED_FOR: &str = "while it waited for attempt ";
 /// Beyond TTL + 5 s after the heal a fire starts within this.
 const START_WITHIN: Duration = Duration::from_millis(1500);
 /// Nodes wait for an instant, which they know a second before, on a clock that may go 4 % fast.
-const START_EARLY_MAX: Duration = Duration::from_millis(50);
+pub const START_EARLY_MAX: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
-struct Record {
+pub struct Record {
     state: RunState,
     reason: String,
     attempt: u32,
+    pub may_have_run_twice: bool,
+    pub was_cut_off: bool,
 }
 
 pub struct Tally {
@@ -58,7 +61,7 @@ pub async fn judge(
     let mut say = |verdict, what| wrong.push(Wrong { verdict, what });
     let mut fires = 0;
     let mut last_fences: HashMap<&str, u64> = HashMap::new();
-    let waiting = workload.0.iter().filter(|job| job.document.overlap != Overlap::Allow);
+    let waiting = workload.jobs.iter().filter(|job| job.document.overlap != Overlap::Allow);
     let waiting: HashSet<String> = waiting.map(|job| job.document.full_name()).collect();
     for start in witness.starts.iter().filter(|start| waiting.contains(&start.job)) {
         let before = last_fences.entry(&start.job).or_default();
@@ -74,7 +77,7 @@ pub async fn judge(
             say(Verdict::FenceNotGrowing, format!("{holder:?} and {start:?} have the same"));
         }
     }
-    for job in &workload.0 {
+    for job in &workload.jobs {
         let name = &job.document.name;
         let attempts_max = job.document.retry.as_ref().map_or(1, |retry| retry.attempts);
         for planned in job.due_between(Duration::ZERO, LAST_DUE) {
@@ -127,6 +130,8 @@ pub async fn judge(
     for start in starts.into_values().flatten() {
         say(Verdict::Zombie, format!("started though it was never due: {start:?}"));
     }
+    let ids = agents.iter().map(|agent| agent.node).collect();
+    Nodes { witness: &witness, records: &records, ids, starts_in_time }.judge(workload, &mut say);
     for (run, record) in witness.open_runs() {
         say(Verdict::LeftOpen, format!("{run} is still open at the end: {record}"));
     }
@@ -165,7 +170,7 @@ fn should_go_on(record: &Record, document: &JobDocument) -> bool {
         && !(record.reason.contains(NOT_MADE) && no_node)
 }
 
-fn is_true(record: &Record, starts: &[&Start], document: &JobDocument) -> Result<(), (Verdict, String)> {
+pub fn is_true(record: &Record, starts: &[&Start], document: &JobDocument) -> Result<(), (Verdict, String)> {
     let said = format!("{} ({})", record.state, record.reason);
     match record.state {
         RunState::Claimed | RunState::Dispatched | RunState::Running | RunState::Waiting => {
@@ -195,6 +200,11 @@ fn is_true(record: &Record, starts: &[&Start], document: &JobDocument) -> Result
 }
 
 impl Record {
+    /// Its node was told so before its instant.
+    pub fn is_not_its_home(&self) -> bool {
+        self.state == RunState::Cancelled && self.reason.contains("its job was removed from this node")
+    }
+
     /// Which attempt was not started any more: what has retries can be cancelled between two.
     fn cancelled_attempt(&self) -> u32 {
         let waited_for = self.reason.split_once(WAITED_FOR).and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
@@ -203,11 +213,13 @@ impl Record {
 }
 
 async fn records(database: &InlineSqlite) -> anyhow::Result<HashMap<RunId, Record>> {
-    let rows = database.read(sql!("SELECT id, state, reason, attempt FROM runs")).await?;
+    let rows = database.read(sql!("SELECT id, state, reason, attempt, marks FROM runs")).await?;
     let record = |row: &belfry_sql::Row| {
         let state = RunState::parse(row.text(1)).ok_or_else(|| anyhow::anyhow!("state {}", row.text(1)))?;
         let reason = row.opt_text(2).unwrap_or_default().to_owned();
-        Ok((row.text(0).parse()?, Record { state, reason, attempt: row.int(3) as u32 }))
+        let Marks { cut_off: was_cut_off, may_have_run_twice, .. } = Marks::from_bits(row.int(4) as u8);
+        let attempt = row.int(3) as u32;
+        Ok((row.text(0).parse()?, Record { state, reason, attempt, may_have_run_twice, was_cut_off }))
     };
     rows.iter().map(record).collect()
 }

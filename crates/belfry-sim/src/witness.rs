@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use belfry_core::{Incarnation, RunId};
+use belfry_core::job::Overlap;
+use belfry_core::{Incarnation, JobId, NodeId, RunId, Timestamp};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +23,17 @@ pub struct Witness {
     /// Jobs of which nothing may go on when anything of them is started, and what of them was going.
     pub one_at_a_time: HashSet<String>,
     going: HashMap<String, Vec<(usize, Arc<Going>)>>,
+    /// Jobs that nodes fire by themselves, and whether their runs go beside each other there.
+    pub local: HashMap<String, Overlap>,
+    pub local_starts: Vec<Start>,
+    /// By job and node.
+    local_going: HashMap<String, Vec<(usize, Arc<Going>)>>,
+    /// When a node was dead or stopped, or its clock off by so little that it is believed.
+    unwell: HashMap<NodeId, Vec<(Timestamp, Timestamp)>>,
+    /// Nodes that began with a clock that was off: they know of no other time.
+    pub astray: HashSet<NodeId>,
+    /// Writes of homes.
+    moves: HashMap<JobId, Vec<Duration>>,
     /// Heartbeat key → when it last changed, and whether it beats.
     beats: HashMap<String, (Duration, bool)>,
     lost: HashSet<(String, u64)>,
@@ -94,6 +106,9 @@ impl Witness {
     }
 
     pub fn started(&mut self, start: Start, going: Arc<Going>) {
+        if let Some(overlap) = self.local.get(&start.job).copied() {
+            return self.started_by_its_node(start, going, overlap);
+        }
         let key = (start.run, start.attempt);
         if let Some((before, still)) = self.started.get(&(start.run, start.attempt.saturating_sub(1)))
             && still.should_be_over()
@@ -123,6 +138,38 @@ impl Witness {
         self.starts.push(start);
     }
 
+    fn started_by_its_node(&mut self, start: Start, going: Arc<Going>, overlap: Overlap) {
+        if let Some(first) = self.local_starts.iter().find(|first| first.run == start.run) {
+            self.wrong.push(Wrong { verdict: Verdict::Doubled, what: format!("first {first:?}, then {start:?}") });
+        }
+        let others = self.local_going.entry(format!("{} on {}", start.job, start.node)).or_default();
+        others.retain(|(_, going)| going.should_be_over());
+        if let Some((before, _)) = others.first().filter(|_| overlap != Overlap::Allow) {
+            let what = format!("{start:?} while {:?} went on", self.local_starts[*before]);
+            self.wrong.push(Wrong { verdict: Verdict::Overlapping, what });
+        }
+        others.push((self.local_starts.len(), going));
+        self.local_starts.push(start);
+    }
+
+    pub fn unwell(&mut self, node: NodeId, from: Timestamp, to: Timestamp) {
+        self.unwell.entry(node).or_default().push((from, to));
+    }
+
+    pub fn was_well(&self, node: NodeId, (from, to): (Timestamp, Timestamp)) -> bool {
+        !self.unwell.get(&node).into_iter().flatten().any(|(since, until)| *since <= to && from <= *until)
+    }
+
+    /// Its home, so shortly before.
+    pub fn has_moved(&self, job: JobId, before: Duration, lately: Duration) -> bool {
+        let moves = self.moves.get(&job).into_iter().flatten();
+        moves.into_iter().any(|at| *at <= before && before - *at <= lately)
+    }
+
+    pub fn is_astray(&self, node: NodeId) -> bool {
+        self.astray.contains(&node)
+    }
+
     fn is_claimed(&self, start: &Start) -> Result<(), String> {
         let Some(open) = self.open.get(&start.run) else { return Err("started though its run is not open".into()) };
         let open: Value = read(open);
@@ -149,6 +196,8 @@ impl Witness {
                 }
                 None => drop(self.open.remove(&run)),
             }
+        } else if let Some(job) = key.strip_prefix("homes/").and_then(|job| job.parse().ok()) {
+            self.moves.entry(job).or_default().push(world.elapsed());
         } else if key.starts_with("servers/") || key.starts_with("nodes/") {
             let Some(after) = now else { return };
             self.heartbeat(world, key, before, &read(after));

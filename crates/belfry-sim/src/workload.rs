@@ -1,10 +1,10 @@
 //! The jobs of a simulation, and when they are due: told from plain arithmetic, not from the schedules' own code.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use belfry_core::job::{
-    Action, Backoff, Exec, JobDocument, Misfire, MisfirePolicy, Overlap, Placement, Retry, RetryWhere,
+    Action, Backoff, Exec, JobDocument, Misfire, MisfirePolicy, Overlap, Placement, Retry, RetryWhere, RunOn,
 };
 use belfry_core::schedule::Window;
 use belfry_core::units::Span;
@@ -14,7 +14,11 @@ use belfry_store::{Actor, Store};
 use crate::dice::Dice;
 use crate::world::beginning;
 
-pub struct Workload(pub Vec<SimJob>);
+pub struct Workload {
+    pub jobs: Vec<SimJob>,
+    /// What nodes fire by themselves.
+    pub local: Vec<SimJob>,
+}
 
 pub struct SimJob {
     pub id: JobId,
@@ -39,26 +43,20 @@ fn has_retries(seed: u64) -> bool {
     seed.is_multiple_of(5) || seed > 1000
 }
 
+fn has_local_jobs(seed: u64) -> bool {
+    seed % 5 == 2 || seed > 1000
+}
+
 impl Workload {
     pub fn new(seed: u64, dice: &mut Dice) -> Self {
         // Apart, so that the other throws of a seed are the same with and without.
         let mut retry_dice = has_retries(seed).then(|| Dice::new(!seed));
         let mut jobs = Vec::new();
         for n in 0..dice.below(8) + 8 {
-            let step = Duration::from_secs(dice.one_of(&[2, 3, 5, 5, 10, 15]));
-            let seconds = step.as_secs();
-            // A minute is a multiple of each, and all begins on a whole minute: both forms mean the same instants.
-            let expression =
-                if dice.chance(50) { format!("*/{seconds} * * * * *") } else { format!("@every {seconds}s") };
-            let id = JobId::from_u128(u128::from(dice.next()) << 64 | u128::from(n));
-            let mut job = SimJob::new(id, format!("job{n}"), expression, DueRule::Every(step));
+            let mut job = SimJob::every(&[2, 3, 5, 5, 10, 15], format!("job{n}"), n, dice);
             job.document.overlap = dice.one_of(&[Overlap::Allow, Overlap::Forbid, Overlap::Queue, Overlap::Replace]);
             job.document.placement = dice.one_of(&[Placement::Weighted, Placement::Least, Placement::Random]);
-            job.document.misfire = Misfire {
-                policy: dice.one_of(&[MisfirePolicy::Skip, MisfirePolicy::Latest, MisfirePolicy::All]),
-                within: Span::from_secs(dice.one_of(&[20, 60, 3600])),
-                limit: 3,
-            };
+            job.document.misfire = misfire(dice);
             job.document.retry = retry_dice.as_mut().and_then(retry);
             jobs.push(job);
         }
@@ -74,20 +72,48 @@ impl Workload {
                 }),
             );
         }
-        Self(jobs)
+        let local = if has_local_jobs(seed) { local(&mut Dice::new(seed.rotate_left(16))) } else { Vec::new() };
+        Self { jobs, local }
     }
 
     /// Jobs whose runs never run beside each other: their nodes end them before they can start elsewhere.
     pub fn one_at_a_time(&self) -> HashSet<String> {
-        let jobs = self.0.iter().filter(|job| job.document.overlap != Overlap::Allow && job.document.is_exclusive());
+        let jobs = self.jobs.iter().filter(|job| job.document.overlap != Overlap::Allow && job.document.is_exclusive());
         jobs.map(|job| job.document.full_name()).collect()
     }
 
+    pub fn local_overlaps(&self) -> HashMap<String, Overlap> {
+        self.local.iter().map(|job| (job.document.full_name(), job.document.overlap)).collect()
+    }
+
     pub async fn save(&self, store: &Store) -> anyhow::Result<()> {
-        for job in &self.0 {
+        for job in self.jobs.iter().chain(&self.local) {
             store.create_job(job.document.clone(), job.id, beginning(), &Actor::new("simulation")).await?;
         }
         Ok(())
+    }
+}
+
+/// The first is one whose fires all start.
+fn local(dice: &mut Dice) -> Vec<SimJob> {
+    let rules = [RunOn::Each, RunOn::Each, RunOn::Home, RunOn::Home];
+    let jobs = (0..).zip(rules).map(|(n, run_on)| {
+        let mut job = SimJob::every(&[5, 10, 15], format!("local{n}"), n, dice);
+        job.document.run_on = run_on;
+        job.document.misfire = misfire(dice);
+        if n > 0 {
+            job.document.overlap = dice.one_of(&[Overlap::Allow, Overlap::Forbid, Overlap::Queue, Overlap::Replace]);
+        }
+        job
+    });
+    jobs.collect()
+}
+
+fn misfire(dice: &mut Dice) -> Misfire {
+    Misfire {
+        policy: dice.one_of(&[MisfirePolicy::Skip, MisfirePolicy::Latest, MisfirePolicy::All]),
+        within: Span::from_secs(dice.one_of(&[20, 60, 3600])),
+        limit: 3,
     }
 }
 
@@ -105,6 +131,16 @@ fn retry(dice: &mut Dice) -> Option<Retry> {
 }
 
 impl SimJob {
+    /// Every so many seconds as the dice say.
+    fn every(seconds: &[u64], name: String, number: u64, dice: &mut Dice) -> Self {
+        let step = Duration::from_secs(dice.one_of(seconds));
+        let seconds = step.as_secs();
+        // A minute is a multiple of each, and all begins on a whole minute: both forms mean the same instants.
+        let expression = if dice.chance(50) { format!("*/{seconds} * * * * *") } else { format!("@every {seconds}s") };
+        let id = JobId::from_u128(u128::from(dice.next()) << 64 | u128::from(number));
+        Self::new(id, name, expression, DueRule::Every(step))
+    }
+
     fn new(id: JobId, name: String, expression: String, due: DueRule) -> Self {
         let mut document = JobDocument::new(name, Action::Exec(Exec { argv: vec!["work".into()] }));
         document.schedule.0.push(expression);
