@@ -15,7 +15,7 @@ use belfry_core::run::{Run, RunState};
 use belfry_core::{NodeId, RunId, ShardId};
 use belfry_proto::session::{RunKey, SendAgain, Stored};
 use belfry_store::OutputChunk;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::context::Context;
@@ -44,37 +44,72 @@ pub struct Recorder {
     hurry: Notify,
     /// It was said that too much waits.
     is_full: AtomicBool,
+    /// The last round of which nothing waits any more.
+    settled: watch::Sender<u64>,
 }
 
+/// It is written in rounds: one begins with all that waits when the one before it is through. So what was handed over is written although
+/// more comes all the time.
 #[derive(Debug, Default)]
 struct Dirty {
-    runs: HashMap<RunId, Run>,
-    attempts: Vec<Attempt>,
-    chunks: Vec<Arc<OutputChunk>>,
-    /// Of `chunks`, and of those that are being written.
+    round: Waiting,
+    /// Rounds that have begun.
+    rounds: u64,
+    /// For the next round.
+    new: Waiting,
+    /// Of all chunks, also of those that are being written.
     chunk_bytes: usize,
     taken: Taken,
-    /// Being written right now.
-    writing: usize,
     runs_writing: usize,
     /// Set aside, see [`Refused`].
     refused: usize,
 }
 
+#[derive(Debug, Default)]
+struct Waiting {
+    runs: HashMap<RunId, Run>,
+    attempts: Vec<Attempt>,
+    chunks: Vec<Arc<OutputChunk>>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.attempts.is_empty() && self.chunks.is_empty()
+    }
+
+    fn records(&self) -> usize {
+        self.runs.len() + self.attempts.len()
+    }
+}
+
 impl Dirty {
     fn is_written_no_more(&mut self, batch: &Batch) {
-        let runs = batch.runs.len() + batch.attempts.len();
-        self.runs_writing = self.runs_writing.saturating_sub(runs);
-        self.writing = self.writing.saturating_sub(runs + batch.chunks.len());
+        self.runs_writing = self.runs_writing.saturating_sub(batch.runs.len() + batch.attempts.len());
     }
 
     /// Runs and attempts that the store does not have.
     fn unrecorded(&self) -> usize {
-        self.runs.len() + self.runs_writing + self.attempts.len() + self.refused
+        self.round.records() + self.new.records() + self.runs_writing + self.refused
     }
 
     fn has_room_for_local(&self, context: &Context, run: RunId) -> bool {
-        self.runs.contains_key(&run) || self.unrecorded() < context.config.unrecorded_runs_max / 2
+        let waits = self.round.runs.contains_key(&run) || self.new.runs.contains_key(&run);
+        waits || self.unrecorded() < context.config.unrecorded_runs_max / 2
+    }
+
+    fn put(&mut self, run: Run) {
+        match self.round.runs.get_mut(&run.id).or_else(|| self.new.runs.get_mut(&run.id)) {
+            // What a run waits for may change without a step forward.
+            Some(held) if held.progress() == run.progress() && run.state == RunState::Claimed => *held = run,
+            // Nor is it one that it takes too long.
+            Some(held) if held.progress() == run.progress() && run.overdue_at.is_some() => *held = run,
+            Some(held) if held.progress() >= run.progress() => {}
+            Some(_) | None => {
+                // Not before the output and the attempts that came before it.
+                self.round.runs.remove(&run.id);
+                self.new.runs.insert(run.id, run);
+            }
+        }
     }
 
     fn take_chunk(&mut self, context: &Context, chunk: &Arc<OutputChunk>) -> Verdict {
@@ -84,7 +119,7 @@ impl Dirty {
         let verdict = self.taken.judge((chunk.run, chunk.attempt), chunk.seq, has_room);
         if verdict == Verdict::Take {
             self.chunk_bytes += bytes;
-            self.chunks.push(chunk.clone());
+            self.new.chunks.push(chunk.clone());
         }
         verdict
     }
@@ -181,19 +216,7 @@ impl Refused {
 impl Recorder {
     pub fn run(&self, run: Run) {
         let ended = run.state.is_ended();
-        let mut dirty = self.lock();
-        match dirty.runs.get_mut(&run.id) {
-            // What a run waits for may change without a step forward.
-            Some(held) if held.progress() == run.progress() && run.state == RunState::Claimed => *held = run,
-            // Nor is it one that it takes too long.
-            Some(held) if held.progress() == run.progress() && run.overdue_at.is_some() => *held = run,
-            Some(held) if held.progress() >= run.progress() => {}
-            Some(held) => *held = run,
-            None => {
-                dirty.runs.insert(run.id, run);
-            }
-        }
-        drop(dirty);
+        self.lock().put(run);
         self.wake.notify_one();
         if ended {
             self.hurry.notify_one();
@@ -202,7 +225,7 @@ impl Recorder {
 
     /// An attempt that has ended, beside its run.
     pub fn attempt(&self, attempt: Attempt) {
-        self.lock().attempts.push(attempt);
+        self.lock().new.attempts.push(attempt);
         self.wake.notify_one();
         self.hurry.notify_one();
     }
@@ -299,20 +322,15 @@ impl Recorder {
         self.lock().taken.forget_idle(|run| context.open.get(run).is_some());
     }
 
-    /// Waits until everything that was handed over before is in the store.
+    /// Waits until everything that was handed over before is in the store, or set aside; not for what comes meanwhile.
     pub async fn flushed(&self) {
-        loop {
-            {
-                let dirty = self.lock();
-                let is_empty = dirty.runs.is_empty() && dirty.attempts.is_empty() && dirty.chunks.is_empty();
-                if is_empty && dirty.writing == 0 {
-                    return;
-                }
-            }
-            self.wake.notify_one();
-            self.hurry.notify_one();
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let last = {
+            let dirty = self.lock();
+            dirty.rounds + u64::from(!dirty.new.is_empty())
+        };
+        self.wake.notify_one();
+        self.hurry.notify_one();
+        let _ = self.settled.subscribe().wait_for(|settled| *settled >= last).await;
     }
 
     /// Never ends; a store that is away is tried again.
@@ -358,6 +376,7 @@ impl Recorder {
                     tokio::time::sleep(retry_delay).await;
                     retry_delay = (retry_delay * 2).min(RETRY_DELAY_MAX);
                 }
+                self.settle();
                 // What is left, or came meanwhile.
                 self.wake.notify_one();
                 self.hurry.notify_one();
@@ -365,38 +384,50 @@ impl Recorder {
         }
     }
 
-    fn has_whole_batch(&self) -> bool {
+    /// Nothing is being written.
+    fn settle(&self) {
         let dirty = self.lock();
-        dirty.runs.len() >= RUNS_PER_WRITE_MAX || dirty.chunks.len() >= CHUNKS_WORTH_A_WRITE
+        if dirty.round.is_empty() {
+            self.settled.send_replace(dirty.rounds);
+        }
+    }
+
+    fn has_whole_batch(&self) -> bool {
+        let Dirty { round, new, .. } = &*self.lock();
+        !round.is_empty() || new.runs.len() >= RUNS_PER_WRITE_MAX || new.chunks.len() >= CHUNKS_WORTH_A_WRITE
     }
 
     fn take(&self) -> Option<Batch> {
         let mut dirty = self.lock();
+        if dirty.round.is_empty() {
+            if dirty.new.is_empty() {
+                return None;
+            }
+            dirty.round = std::mem::take(&mut dirty.new);
+            dirty.rounds += 1;
+        }
+        let round = &mut dirty.round;
         let mut bytes = 0;
-        let few = dirty.chunks.iter().take_while(|chunk| {
+        let few = round.chunks.iter().take_while(|chunk| {
             bytes += chunk.bytes.len() + 64;
             bytes <= CHUNK_BYTES_PER_WRITE_MAX
         });
-        let count = few.count().max(1).min(dirty.chunks.len());
-        let chunks: Vec<_> = dirty.chunks.drain(..count).collect();
+        let count = few.count().max(1).min(round.chunks.len());
+        let chunks: Vec<_> = round.chunks.drain(..count).collect();
         // The end of a run or attempt is written only when none of its output waits: with it the output is complete.
-        let count = if dirty.chunks.is_empty() { dirty.attempts.len().min(RUNS_PER_WRITE_MAX) } else { 0 };
-        let attempts: Vec<Attempt> = dirty.attempts.drain(..count).collect();
+        let count = if round.chunks.is_empty() { round.attempts.len().min(RUNS_PER_WRITE_MAX) } else { 0 };
+        let attempts: Vec<Attempt> = round.attempts.drain(..count).collect();
         // And a run that waits, or has ended, after the attempts before it.
-        let runs = if dirty.chunks.is_empty() && dirty.attempts.is_empty() {
-            if dirty.runs.len() <= RUNS_PER_WRITE_MAX {
-                std::mem::take(&mut dirty.runs).into_values().collect()
+        let runs = if round.chunks.is_empty() && round.attempts.is_empty() {
+            if round.runs.len() <= RUNS_PER_WRITE_MAX {
+                std::mem::take(&mut round.runs).into_values().collect()
             } else {
-                let ids: Vec<RunId> = dirty.runs.keys().take(RUNS_PER_WRITE_MAX).copied().collect();
-                ids.iter().filter_map(|id| dirty.runs.remove(id)).collect()
+                let ids: Vec<RunId> = round.runs.keys().take(RUNS_PER_WRITE_MAX).copied().collect();
+                ids.iter().filter_map(|id| round.runs.remove(id)).collect()
             }
         } else {
             Vec::new()
         };
-        if runs.is_empty() && attempts.is_empty() && chunks.is_empty() {
-            return None;
-        }
-        dirty.writing = runs.len() + attempts.len() + chunks.len();
         dirty.runs_writing = runs.len() + attempts.len();
         Some(Batch { runs, attempts, chunks })
     }
@@ -496,20 +527,24 @@ impl Recorder {
         self.lock().refused = refused.kept.len();
     }
 
+    /// With all that has come since: what the store took of that says whether it refused this alone.
     fn put_back(&self, batch: Batch) {
         let mut dirty = self.lock();
         dirty.is_written_no_more(&batch);
-        let Batch { runs, mut attempts, mut chunks } = batch;
-        attempts.append(&mut dirty.attempts);
-        dirty.attempts = attempts;
-        chunks.append(&mut dirty.chunks);
-        dirty.chunks = chunks;
-        for run in runs {
-            let newer = dirty.runs.get(&run.id).is_some_and(|held| held.progress() >= run.progress());
-            if !newer {
-                dirty.runs.insert(run.id, run);
+        let (mut round, mut new) = (std::mem::take(&mut dirty.round), std::mem::take(&mut dirty.new));
+        let runs = std::mem::take(&mut round.runs);
+        let mut all = Waiting { runs, attempts: batch.attempts, chunks: batch.chunks };
+        for later in [&mut round, &mut new] {
+            all.attempts.append(&mut later.attempts);
+            all.chunks.append(&mut later.chunks);
+        }
+        for run in batch.runs.into_iter().chain(new.runs.into_values()) {
+            if all.runs.get(&run.id).is_none_or(|held| held.progress() <= run.progress()) {
+                all.runs.insert(run.id, run);
             }
         }
+        dirty.round = all;
+        dirty.rounds += 1;
     }
 
     async fn tell(&self, context: &Context, Batch { runs, attempts, chunks }: Batch) {

@@ -2,6 +2,7 @@
 
 mod claims;
 mod cluster;
+mod flood;
 mod placement;
 mod retry;
 mod service;
