@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use belfry_coord::keys;
+use belfry_coord::{Watch, keys};
 use belfry_core::job::Action;
 use belfry_core::place::LastNode;
 use belfry_core::{Job, JobId, ShardId, Timestamp};
@@ -58,7 +58,7 @@ impl Feed {
 async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
     let mut seen_seq = None;
     // Hints only: the look every 10 s finds what a broken watch does not tell.
-    let mut hints = context.coordinator.watch(keys::CHANGED).await.ok();
+    let mut watch = Watch::on(context.coordinator.clone(), keys::CHANGED);
     let mut next = None;
     let mut from_snapshot = HashSet::new();
     loop {
@@ -68,7 +68,7 @@ async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
                 Some(request) => Some(request),
                 None => return,
             },
-            () = async { match &mut hints { Some(hints) => hints.changed().await, None => std::future::pending().await } } => None,
+            () = watch.changed() => None,
             () = tokio::time::sleep(LOOK_EVERY) => None,
         };
         let (shards, mut waiting) = match request {

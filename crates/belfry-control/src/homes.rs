@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use belfry_coord::{Commit, CoordError, Guard, Write, keys};
+use belfry_coord::{Commit, CoordError, Guard, Watch, Write, keys};
 use belfry_core::homes::{Dwelling, Home, Homeless, Move, plan};
 use belfry_core::job::RunOn;
 use belfry_core::room::Amounts;
@@ -70,14 +70,14 @@ impl Homes {
 /// Never ends.
 pub async fn follow(context: Arc<Context>) {
     // Hints only: the look every 10 s finds what a broken watch does not tell.
-    let mut hints = context.coordinator.watch(keys::HOMES).await.ok();
+    let mut watch = Watch::on(context.coordinator.clone(), keys::HOMES);
     loop {
         if let Err(cause) = look(&context).await {
             context.coordinator_health.away(context.now(), &cause);
         }
         tokio::time::sleep(LOOKS_APART).await;
         tokio::select! {
-            () = async { match &mut hints { Some(hints) => hints.changed().await, None => std::future::pending().await } } => {}
+            () = watch.changed() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use belfry_coord::{CoordError, Entry, Heartbeat, Held, Hints, Life, Liveness, Observer, Seat, Taking, Vacancy, keys};
+use belfry_coord::{CoordError, Entry, Heartbeat, Held, Life, Liveness, Observer, Seat, Taking, Vacancy, Watch, keys};
 use belfry_core::cursor::Cursor;
 use belfry_core::id::SHARD_COUNT;
 use belfry_core::{ServerId, ShardId, Term, Version};
@@ -31,22 +31,19 @@ const TAKE_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// Tells when shards were given back. Some backends hint at every change of anything, so the key is looked at.
 struct Vacated {
-    hints: Option<Hints>,
+    watch: Watch,
     seen: Option<Version>,
 }
 
 impl Vacated {
-    async fn watch(context: &Context) -> Self {
-        Self { hints: context.coordinator.watch(keys::VACATED).await.ok(), seen: None }
+    fn of(context: &Context) -> Self {
+        Self { watch: Watch::on(context.coordinator.clone(), keys::VACATED), seen: None }
     }
 
-    /// Never without hints; looks every TTL/4 find everything too.
+    /// Looks every TTL/4 find everything too.
     async fn again(&mut self, context: &Context) {
         loop {
-            match &mut self.hints {
-                Some(hints) => hints.changed().await,
-                None => std::future::pending().await,
-            }
+            self.watch.changed().await;
             let Ok(Some(entry)) = context.coordinator.get(keys::VACATED).await else { continue };
             if self.seen.replace(entry.version) != Some(entry.version) {
                 return;
@@ -96,7 +93,7 @@ impl Seats {
     pub async fn keep(mut self, first: oneshot::Sender<()>, stop: oneshot::Receiver<()>) {
         let mut first = Some(first);
         let mut stop = stop;
-        let mut vacated = Vacated::watch(&self.context).await;
+        let mut vacated = Vacated::of(&self.context);
         loop {
             match self.look().await {
                 Ok(()) => {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use belfry_coord::wrapped::{decode, give_up, mark_copied, remove};
-use belfry_coord::{Commit, CoordError, Entry, Liveness, Observer, WRITES_PER_COMMIT_MAX, keys};
+use belfry_coord::{Commit, CoordError, Entry, Liveness, Observer, WRITES_PER_COMMIT_MAX, Watch, keys};
 use belfry_core::Timestamp;
 use belfry_core::run::Run;
 use belfry_core::wrapped::Record;
@@ -32,27 +32,26 @@ const PAUSE_PER_LOOK: u32 = 20;
 /// Never ends.
 pub async fn look_after(context: Arc<Context>) {
     let mut holders = Holders::default();
-    let mut hints = None;
+    let closed = || Watch::on(context.coordinator.clone(), keys::WRAPPED);
+    let mut watch = closed();
     loop {
         if !context.leader.load(Ordering::Relaxed) {
-            (holders, hints) = (Holders::default(), None);
+            (holders, watch) = (Holders::default(), closed());
             tokio::time::sleep(LOOK_EVERY).await;
             continue;
         }
-        if hints.is_none() {
-            // Before the look, so that what is written after it is told.
-            hints = context.coordinator.watch(keys::WRAPPED).await.ok();
-        }
+        // Before the look, so that what is written after it is told.
+        let is_open = watch.open().await;
         let began = Instant::now();
         let looked = look_once(&context, &mut holders).await;
-        let is_idle = matches!(looked, Ok(Left::Nothing)) && hints.is_some();
+        let is_idle = matches!(looked, Ok(Left::Nothing)) && is_open;
         if let Err(cause) = looked {
             context.coordinator_health.away(context.now(), &cause);
         }
         let pause = LOOK_EVERY.max(began.elapsed() * PAUSE_PER_LOOK).min(LOOK_EVERY_WHEN_IDLE);
         tokio::time::sleep(pause).await;
-        if let Some(hints) = hints.as_mut().filter(|_| is_idle) {
-            let _or_it_was_a_minute = tokio::time::timeout(LOOK_EVERY_WHEN_IDLE - pause, hints.changed()).await;
+        if is_idle {
+            let _or_it_was_a_minute = tokio::time::timeout(LOOK_EVERY_WHEN_IDLE - pause, watch.changed()).await;
         }
     }
 }

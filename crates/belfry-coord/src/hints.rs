@@ -2,11 +2,14 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::Notify;
 
-use crate::Write;
+use crate::{Coordinator, Write};
+
+const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A watch. Dropping it ends it.
 pub struct Hints(Pin<Box<dyn Stream<Item = ()> + Send>>);
@@ -21,6 +24,40 @@ impl Hints {
     pub async fn changed(&mut self) {
         if self.0.next().await.is_none() {
             std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// A watch that is opened by whoever waits for it, as often as that fails.
+pub struct Watch {
+    coordinator: Arc<dyn Coordinator>,
+    prefix: &'static str,
+    hints: Option<Hints>,
+}
+
+impl Watch {
+    /// Not open yet.
+    pub fn on(coordinator: Arc<dyn Coordinator>, prefix: &'static str) -> Self {
+        Self { coordinator, prefix, hints: None }
+    }
+
+    /// Whether it is open; one that is not is tried once.
+    pub async fn open(&mut self) -> bool {
+        if self.hints.is_none() {
+            self.hints = self.coordinator.watch(self.prefix).await.ok();
+        }
+        self.hints.is_some()
+    }
+
+    /// As [`Hints::changed`]. That it was opened is a hint too: what changed before was told to nobody.
+    pub async fn changed(&mut self) {
+        match &mut self.hints {
+            Some(hints) => hints.changed().await,
+            None => {
+                while !self.open().await {
+                    tokio::time::sleep(OPEN_AGAIN_AFTER).await;
+                }
+            }
         }
     }
 }

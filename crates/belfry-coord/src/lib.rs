@@ -30,7 +30,7 @@ pub use coordinator::{
 pub use etcd::{EtcdCoordinator, Quota};
 pub use heartbeat::{FirstBeat, Heartbeat, Life, Pulse, PulseError};
 pub use held::{HELD_WRITES_MAX, Held, HeldError, Resolved};
-pub use hints::Hints;
+pub use hints::{Hints, Watch};
 pub use memory::Memory;
 pub use observer::{Liveness, Observer};
 pub use ownership::{Record, Seat, Taking, Vacancy};

@@ -12,6 +12,7 @@ mod support;
 mod takeover;
 mod unheard;
 mod unknown_jobs;
+mod watches;
 mod wrapped;
 
 #[test]
