@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use belfry_coord::{CoordError, Entry, Heartbeat, Held, Life, Liveness, Observer, Seat, Taking, Vacancy, Watch, keys};
+use belfry_coord::{
+    Commit, CoordError, Entry, Former, Heartbeat, Held, Life, Liveness, Observer, Seat, Taking, Vacancy, Watch, former,
+    keys,
+};
 use belfry_core::cursor::Cursor;
 use belfry_core::id::SHARD_COUNT;
 use belfry_core::{ServerId, ShardId, Term, Version};
@@ -57,6 +60,7 @@ pub struct Seats {
     context: Arc<Context>,
     feed: Feed,
     observer: Observer,
+    former: Former,
     held: HashMap<ShardId, Owned>,
     /// Of these, the ones that were told to give their seat back.
     leaving: HashSet<ShardId>,
@@ -73,11 +77,14 @@ pub struct Seats {
 impl Seats {
     pub fn new(context: Arc<Context>, feed: Feed) -> Self {
         let observer = Observer::new(context.config.ttl);
+        let own = keys::server(context.server);
+        let former = Former::new(own, context.config.ttl, context.coordinator.sole_user());
         let (tell_left, left) = mpsc::channel(SHARD_COUNT as usize);
         Self {
             context,
             feed,
             observer,
+            former,
             held: HashMap::new(),
             leaving: HashSet::new(),
             tell_left,
@@ -133,6 +140,7 @@ impl Seats {
         let servers = self.context.coordinator.list(keys::SERVERS).await?;
         let boottime = self.context.clock.boottime();
         self.observer.observe(&servers, boottime);
+        let gone = self.former.look(&servers, boottime);
         // Also without a shard, whose looks would notice that the clock was set right again.
         self.context.trusts_clock();
         let clock_off = self.own_clock_off();
@@ -154,6 +162,12 @@ impl Seats {
             self.give_back_leadership().await
         } else {
             self.lead().await?
+        }
+        if self.leadership.is_some() && !gone.is_empty() {
+            let count = gone.len();
+            if let Commit::Applied(_) = former::remove(&*self.context.coordinator, gone).await? {
+                info!("the heartbeats of {count} servers that are gone are removed");
+            }
         }
         Ok(())
     }

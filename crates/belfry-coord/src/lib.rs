@@ -9,6 +9,7 @@ pub mod conformance;
 mod coordinator;
 mod etcd;
 pub mod faulty;
+pub mod former;
 pub mod heartbeat;
 mod held;
 mod hints;
@@ -28,6 +29,7 @@ pub use coordinator::{
     WRITES_PER_COMMIT_MAX, Write,
 };
 pub use etcd::{EtcdCoordinator, Quota};
+pub use former::Former;
 pub use heartbeat::{FirstBeat, Heartbeat, Life, Pulse, PulseError};
 pub use held::{HELD_WRITES_MAX, Held, HeldError, Resolved};
 pub use hints::{Hints, Watch};

@@ -82,11 +82,13 @@ impl Observer {
             None if self.looked.is_some() => Liveness::Absent,
             None => Liveness::NotLooked,
             Some(sight) if sight.ended => Liveness::Ended(sight.version),
-            Some(sight) if sight.silent_for + self.since_the_last_look(boottime) >= self.ttl => {
-                Liveness::StoodStill(sight.version)
-            }
+            Some(sight) if self.silence(sight, boottime) >= self.ttl => Liveness::StoodStill(sight.version),
             Some(_) => Liveness::Alive,
         }
+    }
+
+    fn silence(&self, sight: &Sight, boottime: Duration) -> Duration {
+        sight.silent_for + self.since_the_last_look(boottime)
     }
 
     fn since_the_last_look(&self, boottime: Duration) -> Duration {
@@ -95,16 +97,20 @@ impl Observer {
 
     /// Every party that stood still and is not marked yet, with the version to guard.
     pub fn stood_still(&self, boottime: Duration) -> Vec<(String, Version)> {
-        let mut silent: Vec<_> = self
-            .seen
-            .keys()
-            .filter_map(|key| match self.liveness(key, boottime) {
-                Liveness::StoodStill(version) => Some((key.clone(), version)),
-                Liveness::NotLooked | Liveness::Absent | Liveness::Alive | Liveness::Ended(_) => None,
-            })
-            .collect();
-        silent.sort();
-        silent
+        self.matching(|sight| !sight.ended && self.silence(sight, boottime) >= self.ttl)
+    }
+
+    /// Also those that have ended, or were marked, so long ago.
+    pub fn gone(&self, boottime: Duration, after_end: Duration) -> Vec<(String, Version)> {
+        let span = |sight: &Sight| if sight.ended { after_end } else { self.ttl };
+        self.matching(|sight| self.silence(sight, boottime) >= span(sight))
+    }
+
+    fn matching(&self, is_meant: impl Fn(&Sight) -> bool) -> Vec<(String, Version)> {
+        let meant = self.seen.iter().filter(|(_, sight)| is_meant(sight));
+        let mut meant: Vec<_> = meant.map(|(key, sight)| (key.clone(), sight.version)).collect();
+        meant.sort();
+        meant
     }
 }
 

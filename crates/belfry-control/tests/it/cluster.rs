@@ -233,6 +233,21 @@ async fn agents_and_callers_are_told_where_the_servers_are() {
     a.stop().await;
 }
 
+/// Each start makes one, and everybody reads all of them at each look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_of_servers_that_are_gone_are_removed() {
+    let cluster = Cluster { coordinator: Arc::new(Memory::sole()), ..Cluster::new().await };
+    for name in ["a", "b", "c"] {
+        cluster.server(name).await.stop().await;
+    }
+    let last = cluster.server("d").await;
+    let heartbeats = async || cluster.coordinator.list(keys::SERVERS).await.unwrap();
+    let is_alone = async || (heartbeats().await.len() == 1).then_some(());
+    assert!(until_within(PATIENCE, is_alone).await.is_some(), "{:?}", heartbeats().await);
+    assert_eq!(heartbeats().await[0].key, keys::server(last.cluster().server));
+    last.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_disagree_are_not_let_in() {
     let cluster = Cluster::new().await;
