@@ -337,9 +337,9 @@ async fn register(context: &Context, hello: &Hello, report: &NodeReport) -> Resu
         Ok(Some(record)) if record.removed_at.is_some() => Err(NotLetIn::Removed(report.node).into()),
         Ok(record) => Ok(Some(record.unwrap_or(said))),
         Err(cause) => {
-            // Firing never waits for the store: the node works with what it says of itself.
+            // Firing never waits for the store: the node works with what is known of it here, or what it says of itself.
             context.store_health.away(now, crate::chain(&cause));
-            Ok(Some(said))
+            Ok(Some(context.nodes.as_set(said)))
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct Node {
     pub candidate: Candidate,
     /// As the agent was started; the store may say otherwise.
     own_slots: u32,
+    /// As people have set them.
+    set_slots: Option<u32>,
     /// Runs that it has, as it said last.
     told: u32,
     /// What runs can have of it, as it said last.
@@ -79,6 +81,17 @@ impl Nodes {
                 board.push(Node::absent(&record));
             }
         }
+    }
+
+    /// The record of a node that comes while the store does not answer: what people have set stays as it is known here.
+    pub fn as_set(&self, mut said: NodeRecord) -> NodeRecord {
+        self.with(said.id, |node| {
+            let known = &node.candidate;
+            said.labels.clone_from(&known.labels);
+            (said.weight, said.slots) = (known.weight, node.set_slots);
+            (said.draining, said.excluded) = (known.draining, known.excluded);
+        });
+        said
     }
 
     pub fn arrived(&self, arrival: Arrival) {
@@ -311,6 +324,7 @@ impl Node {
                 credit: 0,
             },
             own_slots: 0,
+            set_slots: None,
             told: 0,
             told_room: None,
             awaited: HashMap::new(),
@@ -358,6 +372,7 @@ impl Node {
         self.candidate.name.clone_from(&record.name);
         self.candidate.labels.clone_from(&record.labels);
         self.candidate.weight = record.weight;
+        self.set_slots = record.slots;
         self.candidate.slots = record.slots.unwrap_or(self.own_slots);
         self.candidate.draining = record.draining;
         self.candidate.excluded = record.excluded;

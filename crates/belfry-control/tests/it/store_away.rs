@@ -16,7 +16,7 @@ use belfry_proto::SERVER_NAME;
 use belfry_proto::session::session_client::SessionClient;
 use belfry_proto::session::{self, FromAgent, RunKey, to_agent};
 use belfry_sql::{Database, Dialect, Migration, Row, SqlError, Sqlite, Statement, Step, Value, Written};
-use belfry_store::{Actor, SecretHash, Store};
+use belfry_store::{Actor, NodeChange, SecretHash, Store};
 use belfry_testkit::until;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
@@ -365,6 +365,32 @@ async fn nothing_is_recalled_or_killed_because_a_snapshot_lacks_its_job() {
             .await;
         missing.retain(|key| *key != heard);
     }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_drained_or_excluded_stays_so_when_it_comes_back_while_the_store_is_away() {
+    let (cluster, database) = cluster(ControlConfig::default()).await;
+    let server = cluster.server("a").await;
+    let session = Session::open(&server, 1).await;
+    let set = NodeChange {
+        labels: Some([("zone".to_owned(), "b".to_owned())].into()),
+        weight: Some(7),
+        slots: Some(Some(3)),
+        draining: Some(true),
+        excluded: Some(true),
+    };
+    cluster.store.update_node(session.node, set, SystemClock.now(), &Actor::new("test")).await.unwrap();
+    server.nodes_changed().await;
+    let as_set = server.nodes().remove(0);
+    assert!(as_set.draining && as_set.excluded && as_set.slots == 3);
+    database.be_away(true);
+    let mut again = Session::connect(&server, 1);
+    again.hello(2).await;
+    let now = server.nodes().remove(0);
+    assert_eq!((now.draining, now.excluded), (true, true), "it gets work again");
+    assert_eq!((now.weight, now.slots, now.labels), (as_set.weight, as_set.slots, as_set.labels));
+    database.be_away(false);
     server.stop().await;
 }
 
