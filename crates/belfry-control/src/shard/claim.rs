@@ -78,9 +78,9 @@ impl Shard {
 
     /// A change that came when its fire was already behind the cursor has that fire claimed without moving the cursor. A former owner may
     /// have died in between: what is neither open nor recorded was never claimed. Nobody else can claim it meanwhile.
-    pub(super) fn look_behind_cursor(&self) {
-        let since = self.cursor.at.saturating_sub(LOOK_AHEAD * 2).unwrap_or(Timestamp::MIN);
-        let mut behind = self.jobs.left_behind(self.cursor, since);
+    pub(super) fn look_behind(&self, cursor: Cursor) {
+        let since = cursor.at.saturating_sub(LOOK_AHEAD * 2).unwrap_or(Timestamp::MIN);
+        let mut behind = self.jobs.left_behind(cursor, since);
         behind.retain(|(job, planned)| !self.open.contains_key(&RunId::of(*job, *planned, Slot::Only)));
         if behind.is_empty() {
             return;

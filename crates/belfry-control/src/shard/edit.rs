@@ -63,7 +63,9 @@ impl Shard {
     fn counted_from(&self, job: &Job) -> Cursor {
         let now = self.context.now().min(self.cursor.at);
         let fired_before = self.jobs.get(job.id).is_some_and(|slot| slot.enabled);
-        Cursor::starting(if fired_before { now } else { now.min(job.counts_from) })
+        let counted = Cursor::starting(if fired_before { now } else { now.min(job.counts_from) });
+        // What was new to the snapshot may have been fired by a former owner, up to its cursor.
+        self.unheard_from.map_or(counted, |taken| counted.max(taken))
     }
 
     /// The store has told all that changed since the snapshot that the jobs were loaded from.
@@ -74,6 +76,9 @@ impl Shard {
         }
         self.hear_early();
         self.keep_services();
+        if let Some(taken) = self.unheard_from.take() {
+            self.look_behind(taken);
+        }
         self.local.knows_all();
     }
 

@@ -98,6 +98,7 @@ impl Shard {
         all: bool,
     ) {
         self.last_nodes = last_nodes;
+        self.unheard_from = (!all).then_some(self.cursor);
         for job in jobs {
             if let Err(cause) = self.jobs.load(stored(job), self.cursor) {
                 tracing::error!("{cause}");

@@ -214,6 +214,8 @@ pub struct Shard {
     loaded: bool,
     /// Jobs of open runs that the snapshot lacks, or has older than a run of theirs: nothing follows from that until the store tells.
     outdated: HashSet<JobId>,
+    /// The cursor at the taking, until all is told that changed since the snapshot that the jobs are from.
+    unheard_from: Option<Cursor>,
     open: HashMap<RunId, Open>,
     /// Open runs of a job, oldest first.
     by_job: HashMap<JobId, Vec<RunId>>,
@@ -258,6 +260,7 @@ impl Shard {
             jobs: JobTable::new(Firer::Shard),
             loaded: false,
             outdated: HashSet::new(),
+            unheard_from: None,
             open: HashMap::new(),
             by_job: HashMap::new(),
             to_commit: VecDeque::new(),
@@ -329,7 +332,7 @@ impl Shard {
                 }
                 self.load(jobs, &last_ends, last_nodes, all);
                 if all {
-                    self.look_behind_cursor();
+                    self.look_behind(self.cursor);
                 }
             }
             ShardMessage::HeardAll => self.heard_all(),

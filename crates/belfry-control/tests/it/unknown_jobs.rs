@@ -1,6 +1,8 @@
 //! A new owner that does not know the jobs of its open runs yet: nothing follows from that.
 
 use std::cell::Cell;
+use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use belfry_control::ControlConfig;
@@ -147,6 +149,61 @@ async fn an_end_is_judged_by_a_job_that_the_snapshot_lacks_and_no_node_loses_one
     }
     let failed = without.stored(keys[1].run.parse().unwrap(), |run| run.state == RunState::Failed).await;
     assert_eq!(failed.attempt, 1);
+    server.stop().await;
+}
+
+/// It was saved after the snapshot, and its first fires were the former owner's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_former_owner_fired_of_a_job_that_the_snapshot_lacks_does_not_fire_again() {
+    let (without, database) = store_away::cluster(ControlConfig { ttl: ENDLESS_TTL, ..ControlConfig::default() }).await;
+    let snapshot = without.folder.path().join("snapshot.jsonl");
+    let with = |snapshot: &Path| {
+        let config = ControlConfig { snapshot: Some(snapshot.to_owned()), ..without.config.clone() };
+        Cluster { config, ..without.clone() }
+    };
+    let shard = JobId::from_u128(1).shard();
+    let mut numbers = (1..).filter(|number| JobId::from_u128(*number).shard() == shard);
+    let [known, young] = std::array::from_fn(|_| numbers.next().unwrap());
+    let known = without.job_with(known, every_second).await.to_string();
+    let server = with(&snapshot).server("a").await;
+    until("there is a snapshot", async || snapshot.exists().then_some(())).await;
+    server.stop().await;
+    // It would go on to be kept as the store is.
+    let old = without.folder.path().join("old.jsonl");
+    std::fs::copy(snapshot, &old).unwrap();
+
+    let server = without.server("b").await;
+    let mut session = roomy(&server).await;
+    let young = without.job_with(young, every_second).await.to_string();
+    server.jobs_changed().await;
+    let mut ran = HashSet::new();
+    while ran.len() < 3 {
+        let order = session.order().await;
+        let key = order.key.unwrap();
+        session.start(&key).await;
+        session.end(&key, "succeeded", 0).await;
+        session.until_stored(&key).await;
+        if order.job_id == young {
+            ran.insert(key.run);
+        }
+    }
+    drop(session);
+    server.stop().await;
+
+    database.be_away(true);
+    let server = with(&old).server("c").await;
+    let mut session = roomy(&server).await;
+    let taken_ms = SystemClock.now().as_millisecond();
+    while session.order().await.job_id != known {}
+    database.be_away(false);
+    server.jobs_changed().await;
+    loop {
+        let order = session.order().await;
+        assert!(!ran.contains(&order.key.unwrap().run), "{} fired twice", order.planned_ms);
+        if order.job_id == young && order.planned_ms > taken_ms {
+            break;
+        }
+    }
     server.stop().await;
 }
 
