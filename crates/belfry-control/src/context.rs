@@ -91,6 +91,8 @@ pub struct Context {
     pub coordinator: Arc<dyn Coordinator>,
     pub clock: Arc<dyn Clock>,
     pub store: Store,
+    /// For what firing waits for. With a snapshot to go by it says soon that the store does not answer.
+    pub prompt_store: Store,
     pub nodes: Nodes,
     pub sessions: Sessions,
     pub credentials: Credentials,

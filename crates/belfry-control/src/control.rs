@@ -31,6 +31,8 @@ use crate::tasks::Tasks;
 use crate::view::{ClusterView, Health, KillAnswer, ManualRun, NodeView, Outlook, SavedView, Unrecorded};
 use crate::{grpc, heartbeats, homes, leader, meta, scripts, webhooks, wrapped};
 
+/// What fires meanwhile is late by as much.
+const STORE_SILENT_MAX: Duration = Duration::from_secs(2);
 const WARNING_PATIENCE: Duration = Duration::from_secs(2);
 /// Of one job that nodes fired by themselves, in one request.
 const LOCAL_KILLS_MAX: usize = 1000;
@@ -132,7 +134,8 @@ impl Control {
         store: Store,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
-        let known = Known::of(&config, &store, server, clock.now()).await?;
+        let prompt_store = if config.snapshot.is_some() { store.prompt(STORE_SILENT_MAX) } else { store.clone() };
+        let known = Known::of(&config, &prompt_store, server, clock.now()).await?;
         meta::agree(&coordinator, known.cluster, config.ttl).await.map_err(StartError::Meta)?;
         let info = peers::info(&config.addresses, None);
         let pulse = Pulse::start(coordinator.clone(), clock.clone(), keys::server(server), config.ttl, info)
@@ -165,6 +168,7 @@ impl Control {
             state_bytes_per_shard_max: AtomicUsize::new(STATE_BYTES_PER_SHARD_MAX),
             stopping: AtomicBool::new(false),
             store,
+            prompt_store,
             clock,
         });
         context.nodes.known(known.nodes);
@@ -343,7 +347,7 @@ impl Control {
 
     /// After the store took a change of a script: this server knows it when this answers, other servers hear of it.
     pub async fn scripts_changed(&self) {
-        scripts::bring(&self.context).await;
+        scripts::bring(&self.context, &self.context.store).await;
         self.context.announce(keys::CHANGED_SCRIPTS).await;
     }
 

@@ -10,7 +10,7 @@ use belfry_coord::{Watch, keys};
 use belfry_core::job::Action;
 use belfry_core::place::LastNode;
 use belfry_core::{Job, JobId, ShardId, Timestamp};
-use belfry_store::{JobChange, RawJob, StoreError};
+use belfry_store::{JobChange, RawJob, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::context::Context;
@@ -19,29 +19,35 @@ use crate::{scripts, snapshot};
 
 /// Changes that no hint told of are found after this.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// While shards fire what a snapshot has.
+const LOOK_WITHOUT_STORE_EVERY: Duration = Duration::from_secs(2);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const REQUESTS_MAX: usize = 1024;
 
-enum Request {
-    Load(Vec<ShardId>, oneshot::Sender<()>),
-    Changes(oneshot::Sender<()>),
+struct Load {
+    shards: Vec<ShardId>,
+    done: oneshot::Sender<()>,
 }
 
 #[derive(Clone)]
-pub struct Feed(mpsc::Sender<Request>);
+pub struct Feed {
+    loads: mpsc::Sender<Load>,
+    changes: mpsc::Sender<oneshot::Sender<()>>,
+}
 
 impl Feed {
     pub fn start(context: Arc<Context>) -> Self {
-        let (feed, requests) = mpsc::channel(REQUESTS_MAX);
+        let (loads, wanted) = mpsc::channel(REQUESTS_MAX);
+        let (changes, asked) = mpsc::channel(REQUESTS_MAX);
         let tasks = context.tasks.clone();
-        tasks.spawn("feed", serve(context, requests));
-        Self(feed)
+        tasks.spawn("feed", serve(context, wanted, asked));
+        Self { loads, changes }
     }
 
     /// Answers when the shards have been given their jobs.
     pub async fn load(&self, shards: Vec<ShardId>) {
         let (done, answer) = oneshot::channel();
-        if self.0.send(Request::Load(shards, done)).await.is_ok() {
+        if self.loads.send(Load { shards, done }).await.is_ok() {
             let _ = answer.await;
         }
     }
@@ -49,91 +55,122 @@ impl Feed {
     /// Answers when every change that was in the store before the call has reached its shard.
     pub async fn changes(&self) {
         let (done, answer) = oneshot::channel();
-        if self.0.send(Request::Changes(done)).await.is_ok() {
+        if self.changes.send(done).await.is_ok() {
             let _ = answer.await;
         }
     }
 }
 
-async fn serve(context: Arc<Context>, mut requests: mpsc::Receiver<Request>) {
-    let mut seen_seq = None;
+/// What is looked for, and who waits for it.
+#[derive(Default)]
+struct Look {
+    /// Not for changed jobs only.
+    whole: bool,
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// How far the jobs are known.
+#[derive(Default)]
+struct Known {
+    seq: Option<u64>,
+    from_snapshot: HashSet<ShardId>,
+}
+
+async fn serve(
+    context: Arc<Context>,
+    mut loads: mpsc::Receiver<Load>,
+    mut changes: mpsc::Receiver<oneshot::Sender<()>>,
+) {
+    let mut known = Known::default();
     // Hints only: the look every 10 s finds what a broken watch does not tell.
     let mut watch = Watch::on(context.coordinator.clone(), keys::CHANGED);
-    let mut next = None;
-    let mut from_snapshot = HashSet::new();
+    let mut wanted: Option<Look> = None;
     loop {
-        let request = tokio::select! {
-            biased;
-            request = async { match next.take() { Some(request) => Some(request), None => requests.recv().await } } => match request {
-                Some(request) => Some(request),
-                None => return,
+        let pause = if known.from_snapshot.is_empty() { LOOK_EVERY } else { LOOK_WITHOUT_STORE_EVERY };
+        let load = match wanted.take() {
+            None => tokio::select! {
+                biased;
+                load = loads.recv() => load,
+                asked = changes.recv() => {
+                    wanted = Some(Look { whole: false, waiting: asked.into_iter().collect() });
+                    continue;
+                }
+                () = watch.changed() => { wanted = Some(Look { whole: true, ..Look::default() }); continue }
+                () = tokio::time::sleep(pause) => { wanted = Some(Look { whole: true, ..Look::default() }); continue }
             },
-            () = watch.changed() => None,
-            () = tokio::time::sleep(LOOK_EVERY) => None,
-        };
-        let (shards, mut waiting) = match request {
-            Some(Request::Load(shards, done)) => (shards, vec![done]),
-            Some(Request::Changes(done)) => (Vec::new(), vec![done]),
-            None => {
-                if context.scripts.are_wanted() {
-                    scripts::bring(&context).await;
-                }
-                bring_nodes(&context).await;
-                (Vec::new(), Vec::new())
-            }
-        };
-        if shards.is_empty() {
-            // Everyone who waits now is served by one look.
-            while next.is_none()
-                && let Ok(request) = requests.try_recv()
-            {
-                match request {
-                    Request::Changes(done) => waiting.push(done),
-                    // Has its turn after this look.
-                    Request::Load(..) => next = Some(request),
+            Some(mut look) => {
+                // Everyone who waits now is served by one look.
+                look.waiting.extend(std::iter::from_fn(|| changes.try_recv().ok()));
+                tokio::select! {
+                    biased;
+                    // A shard does not wait for a look that the store holds up: that is made again after it.
+                    load = loads.recv() => { wanted = Some(look); load }
+                    () = known.look(&context, look.whole) => {
+                        for done in look.waiting {
+                            let _ = done.send(());
+                        }
+                        continue;
+                    }
                 }
             }
+        };
+        let Some(Load { shards, done }) = load else { return };
+        known.load(&context, &shards).await;
+        let _ = done.send(());
+        // What was changed meanwhile.
+        wanted.get_or_insert_default();
+    }
+}
+
+impl Known {
+    /// What it does not find the next one does. It may be given up at any point, and is made again.
+    async fn look(&mut self, context: &Context, whole: bool) {
+        if whole {
+            if context.scripts.are_wanted() {
+                scripts::bring(context, &context.store).await;
+            }
+            bring_nodes(context).await;
         }
-        let result = async {
-            if !shards.is_empty() {
-                let seq = load(&context, &shards).await?;
-                seen_seq.get_or_insert(seq);
+        let Some(seq) = &mut self.seq else { return };
+        match bring_changes(context, seq).await {
+            Ok(()) => self.heard_all(context).await,
+            Err(cause) => context.store_health.away(context.now(), crate::chain(&cause)),
+        }
+    }
+
+    async fn heard_all(&mut self, context: &Context) {
+        while let Some(shard) = self.from_snapshot.iter().next().copied() {
+            if let Some(inbox) = context.shards.inbox(shard) {
+                let _ = inbox.send(ShardMessage::HeardAll).await;
             }
-            if let Some(seq) = &mut seen_seq {
-                bring_changes(&context, seq).await?;
-                heard_all(&context, std::mem::take(&mut from_snapshot)).await;
-            }
-            Ok::<(), StoreError>(())
-        };
-        let mut result = result.await;
-        while let Err(cause) = result {
-            context.store_health.away(context.now(), crate::chain(&cause));
-            if shards.is_empty() {
-                // The next look finds what this one did not; a shard that is taken over meanwhile does not wait for it.
-                break;
-            }
-            if let Some(seq) = load_from_snapshot(&context, &shards).await {
+            self.from_snapshot.remove(&shard);
+        }
+    }
+
+    async fn load(&mut self, context: &Context, shards: &[ShardId]) {
+        let mut loaded = load(context, &context.prompt_store, shards).await;
+        while let Err(cause) = &loaded {
+            context.store_health.away(context.now(), crate::chain(cause));
+            if let Some(seq) = load_from_snapshot(context, shards).await {
                 // What changed since follows when the store answers; what is known already comes again and changes nothing.
-                seen_seq = Some(seen_seq.map_or(seq, |seen: u64| seen.min(seq)));
-                from_snapshot.extend(shards.iter().copied());
-                break;
+                self.seq = Some(self.seq.map_or(seq, |seen| seen.min(seq)));
+                self.from_snapshot.extend(shards);
+                return;
             }
             tokio::time::sleep(RETRY_DELAY).await;
-            result = load(&context, &shards).await.map(|seq| {
-                seen_seq.get_or_insert(seq);
-            });
+            loaded = load(context, &context.store, shards).await;
         }
-        for done in waiting {
-            let _ = done.send(());
+        if let Ok(seq) = loaded {
+            self.seq.get_or_insert(seq);
+            self.from_snapshot.retain(|shard| !shards.contains(shard));
         }
     }
 }
 
-async fn load(context: &Context, shards: &[ShardId]) -> Result<u64, StoreError> {
+async fn load(context: &Context, store: &Store, shards: &[ShardId]) -> Result<u64, StoreError> {
     let wanted: HashSet<ShardId> = shards.iter().copied().collect();
     let mut by_shard: HashMap<ShardId, Vec<RawJob>> = wanted.iter().map(|shard| (*shard, Vec::new())).collect();
-    let seq = context
-        .store
+    let seq = store
         .load_raw_jobs(|page| {
             for job in page {
                 if let Some(jobs) = by_shard.get_mut(&job.id.shard()) {
@@ -143,17 +180,18 @@ async fn load(context: &Context, shards: &[ShardId]) -> Result<u64, StoreError> 
         })
         .await?;
     if by_shard.values().flatten().any(|job| scripts::is_named_in(job.document.as_bytes())) {
-        scripts::want(context).await;
+        context.scripts.want();
+        scripts::bring(context, store).await;
     }
     for (shard, jobs) in by_shard {
         let mut last_ends: HashMap<JobId, Timestamp> = HashMap::new();
         for job in jobs.iter().filter(|job| job.document.contains("\"@after")) {
-            if let Some(end) = context.store.last_ended_run_of_job(job.id).await?.and_then(|run| run.ended_at) {
+            if let Some(end) = store.last_ended_run_of_job(job.id).await?.and_then(|run| run.ended_at) {
                 last_ends.insert(job.id, end);
             }
         }
         let sticky: Vec<JobId> = jobs.iter().filter(|job| may_be_sticky(&job.document)).map(|job| job.id).collect();
-        let last_nodes = context.store.last_nodes(&sticky).await?;
+        let last_nodes = store.last_nodes(&sticky).await?;
         let last_nodes =
             last_nodes.into_iter().map(|(job, (node, planned))| (job, LastNode { node, planned })).collect();
         if let Some(inbox) = context.shards.inbox(shard) {
@@ -188,7 +226,7 @@ async fn load_from_snapshot(context: &Context, shards: &[ShardId]) -> Option<u64
         None
     })?;
     if by_shard.values().flatten().any(|job| scripts::is_named_in(job.document.as_bytes())) {
-        scripts::want(context).await;
+        context.scripts.want();
     }
     let now = context.now();
     for (shard, jobs) in by_shard {
@@ -210,7 +248,8 @@ async fn bring_changes(context: &Context, seen_seq: &mut u64) -> Result<(), Stor
         }
         let is_script = |job: &Job| matches!(job.document.action, Action::Script(_));
         if changes.iter().any(|change| matches!(change, JobChange::Upsert(job) if is_script(job))) {
-            scripts::want(context).await;
+            context.scripts.want();
+            scripts::bring(context, &context.store).await;
         }
         let mut by_shard: HashMap<ShardId, Vec<JobChange>> = HashMap::new();
         for change in changes {
@@ -230,14 +269,6 @@ async fn bring_changes(context: &Context, seen_seq: &mut u64) -> Result<(), Stor
         }
         *seen_seq = seq;
         context.homes.jobs_changed();
-    }
-}
-
-async fn heard_all(context: &Context, from_snapshot: HashSet<ShardId>) {
-    for shard in from_snapshot {
-        if let Some(inbox) = context.shards.inbox(shard) {
-            let _ = inbox.send(ShardMessage::HeardAll).await;
-        }
     }
 }
 

@@ -329,8 +329,8 @@ async fn register(context: &Context, hello: &Hello, report: &NodeReport) -> Resu
         first_seen: now,
         removed_at: None,
     };
-    let saved = match context.store.upsert_node(&said).await {
-        Ok(()) => context.store.node(report.node).await,
+    let saved = match context.prompt_store.upsert_node(&said).await {
+        Ok(()) => context.prompt_store.node(report.node).await,
         Err(cause) => Err(cause),
     };
     match saved {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use belfry_proto::session;
-use belfry_store::Script;
+use belfry_store::{Script, Store};
 
 use crate::context::Context;
 
@@ -44,6 +44,11 @@ impl Scripts {
         all
     }
 
+    /// From now on they are followed.
+    pub fn want(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
     /// A job of this server has named one.
     pub fn are_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
@@ -60,18 +65,12 @@ pub fn is_named_in(document: &[u8]) -> bool {
     document.windows(FIELD.len()).any(|part| part == FIELD)
 }
 
-/// From now on they are followed.
-pub async fn want(context: &Context) {
-    context.scripts.wanted.store(true, Ordering::Relaxed);
-    bring(context).await;
-}
-
 /// As the store has them now; nothing is read again that has not changed.
-pub async fn bring(context: &Context) {
+pub async fn bring(context: &Context, store: &Store) {
     let looked = async {
-        let change = context.store.last_script_change().await?;
+        let change = store.last_script_change().await?;
         if context.scripts.change() != Some(change) {
-            let (scripts, change) = context.store.newest_scripts().await?;
+            let (scripts, change) = store.newest_scripts().await?;
             context.scripts.are(scripts, Some(change));
         }
         Ok::<(), belfry_store::StoreError>(())

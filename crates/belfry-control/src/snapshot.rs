@@ -137,7 +137,7 @@ impl From<io::Error> for NotKept {
 }
 
 async fn refresh(context: &Context, path: &Path, written: &mut Option<(Snapshot, u64)>) -> Result<(), NotKept> {
-    scripts::bring(context).await;
+    scripts::bring(context, &context.store).await;
     let snapshot = Snapshot { scripts: context.scripts.all(), ..Snapshot::take(&context.store, context.now()).await? };
     if let Some((known, seq)) = written
         && known.is_as(&snapshot)

@@ -18,6 +18,7 @@ mod nodes;
 mod output;
 mod overview;
 mod page;
+mod prompt;
 mod retention;
 mod revisions;
 mod run_filter;

@@ -10,10 +10,9 @@ use belfry_core::job_table::Stored;
 use belfry_core::place::LastNode;
 use belfry_core::run::{Run, RunState, Trigger};
 use belfry_core::{JobId, RunId, Timestamp};
-use belfry_store::{RawJob, StoreError};
+use belfry_store::{RawJob, Store, StoreError};
 
 use super::{Found, Open, Shard, Stage, retry};
-use crate::context::Context;
 use crate::open_run::OpenRecord;
 
 const RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -187,7 +186,7 @@ impl Shard {
             if belfry_core::planted::is("owner_never_looks_into_the_store") {
                 return Default::default();
             }
-            match known_to_store(&self.context, ids).await {
+            match known_to_store(&self.context.prompt_store, ids).await {
                 Ok(known) => return known,
                 Err(cause) => {
                     self.context.store_health.away(self.context.now(), crate::chain(&cause));
@@ -219,11 +218,11 @@ fn last_node(open: &Open) -> Option<(JobId, LastNode)> {
     Some((open.run.job, LastNode { node: bound.node, planned: open.run.planned }))
 }
 
-async fn known_to_store(context: &Context, ids: &[RunId]) -> Result<(Found, HashMap<RunId, Run>), StoreError> {
-    let found = retry::look(context, ids).await?;
+async fn known_to_store(store: &Store, ids: &[RunId]) -> Result<(Found, HashMap<RunId, Run>), StoreError> {
+    let found = retry::look(store, ids).await?;
     let mut waiting = HashMap::new();
     for id in found.attempts.iter().map(|attempt| attempt.run) {
-        if let Some(run) = context.store.run(id).await?.filter(|run| run.state == RunState::Waiting) {
+        if let Some(run) = store.run(id).await?.filter(|run| run.state == RunState::Waiting) {
             waiting.insert(id, run);
         }
     }

@@ -166,7 +166,7 @@ impl Shard {
         self.look_into_store_at = Timestamp::MAX;
         let (context, shard) = (self.context.clone(), self.id);
         self.context.tasks.spawn("look into the store", async move {
-            let found = retry::look(&context, &ids).await.unwrap_or_else(|cause| {
+            let found = retry::look(&context.store, &ids).await.unwrap_or_else(|cause| {
                 context.store_health.away(context.now(), crate::chain(&cause));
                 Found::default()
             });

@@ -13,11 +13,10 @@ use belfry_core::attempt::Attempt;
 use belfry_core::retry::{Attempted, next_attempt, spread};
 use belfry_core::run::{Ended, Event, Run, RunState, Verdict};
 use belfry_core::{NodeId, RunId, Timestamp};
-use belfry_store::StoreError;
+use belfry_store::{Store, StoreError};
 
 use super::report::next_look_into_store;
 use super::{Open, Shard, ShardMessage, Stage};
-use crate::context::Context;
 use crate::open_run::Next;
 
 /// A run is given up although the store does not say within this whether it had ended: work that starts again when it is lost must
@@ -207,7 +206,7 @@ impl Shard {
         }
         let (context, shard) = (self.context.clone(), self.id);
         self.context.tasks.spawn("ask the store for lost runs", async move {
-            let answer = tokio::time::timeout(STORE_PATIENCE, look(&context, &asked)).await;
+            let answer = tokio::time::timeout(STORE_PATIENCE, look(&context.store, &asked)).await;
             let found = match answer {
                 Ok(Ok(found)) => found,
                 Ok(Err(cause)) => {
@@ -325,10 +324,10 @@ impl Open {
     }
 }
 
-pub(super) async fn look(context: &Context, ids: &[RunId]) -> Result<Found, StoreError> {
-    let mut found = Found { attempts: context.store.attempts_among(ids).await?, ..Found::default() };
-    for (id, _) in context.store.ended_among(ids).await? {
-        found.ended.extend(context.store.run(id).await?);
+pub(super) async fn look(store: &Store, ids: &[RunId]) -> Result<Found, StoreError> {
+    let mut found = Found { attempts: store.attempts_among(ids).await?, ..Found::default() };
+    for (id, _) in store.ended_among(ids).await? {
+        found.ended.extend(store.run(id).await?);
     }
     Ok(found)
 }

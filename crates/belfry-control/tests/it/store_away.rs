@@ -11,7 +11,7 @@ use belfry_coord::{Clock, Heartbeat, Life, Memory, SystemClock, keys};
 use belfry_core::job::{Action, Service};
 use belfry_core::run::RunState;
 use belfry_core::units::Span;
-use belfry_core::{JobId, NodeId, RunId};
+use belfry_core::{JobId, NodeId, RunId, ShardId};
 use belfry_proto::SERVER_NAME;
 use belfry_proto::session::session_client::SessionClient;
 use belfry_proto::session::{self, FromAgent, RunKey, to_agent};
@@ -23,7 +23,7 @@ use tokio_stream::StreamExt;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
 use crate::cluster::fired_alone;
-use crate::support::{Cluster, ENDLESS_TTL, Session, every_second, manual, sqlite};
+use crate::support::{Cluster, ENDLESS_TTL, PATIENCE, Session, every_second, manual, shards, sqlite};
 
 /// A database that answers when it is told to.
 pub struct Moody {
@@ -368,6 +368,38 @@ async fn nothing_is_recalled_or_killed_because_a_snapshot_lacks_its_job() {
     server.stop().await;
 }
 
+/// It takes what it is asked, and answers nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_is_taken_over_while_the_store_says_nothing_fires_from_the_snapshot() {
+    let config = ControlConfig { ttl: Duration::from_secs(40), ..ControlConfig::default() };
+    let (without, database) = cluster(config).await;
+    let snapshot = without.folder.path().join("snapshot.jsonl");
+    let config = ControlConfig { snapshot: Some(snapshot.clone()), ..without.config.clone() };
+    let (stopping, staying) = (without.server("a").await, Cluster { config, ..without.clone() }.server("b").await);
+    until("the shards are shared", async || (shards(&stopping) == 8 && shards(&staying) == 8).then_some(())).await;
+    let theirs: Vec<ShardId> = stopping.cluster().shards.iter().map(|shard| shard.shard).collect();
+    let number = (1..).find(|number| theirs.contains(&JobId::from_u128(*number).shard())).unwrap();
+    let job = without.job_with(number, every_second).await;
+    stopping.jobs_changed().await;
+    until("the job is in the snapshot", async || {
+        std::fs::read_to_string(&snapshot).is_ok_and(|text| text.contains(&job.to_string())).then_some(())
+    })
+    .await;
+    // It has no node where it is: what the next owner takes over is open.
+    until("a run waits", async || (!stopping.open_runs(|_| true).is_empty()).then_some(())).await;
+    let mut session = roomy(&staying).await;
+    database.hangs.send_replace(true);
+    let stop = async { stopping.stop().await };
+    let fired = async {
+        until("all shards are the other's", async || (shards(&staying) == 16).then_some(())).await;
+        let taken_ms = SystemClock.now().as_millisecond();
+        while session.order().await.planned_ms < taken_ms {}
+        database.hangs.send_replace(false);
+    };
+    tokio::join!(stop, fired);
+    staying.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_drained_or_excluded_stays_so_when_it_comes_back_while_the_store_is_away() {
     let (cluster, database) = cluster(ControlConfig::default()).await;
@@ -391,6 +423,27 @@ async fn a_node_that_was_drained_or_excluded_stays_so_when_it_comes_back_while_t
     assert_eq!((now.draining, now.excluded), (true, true), "it gets work again");
     assert_eq!((now.weight, now.slots, now.labels), (as_set.weight, as_set.slots, as_set.labels));
     database.be_away(false);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_started_while_the_store_says_nothing_fires_from_its_snapshot() {
+    let (without, database) = cluster(ControlConfig { ttl: ENDLESS_TTL, ..ControlConfig::default() }).await;
+    let snapshot = without.folder.path().join("snapshot.jsonl");
+    let config = ControlConfig { snapshot: Some(snapshot.clone()), ..without.config.clone() };
+    let with = Cluster { config, ..without };
+    with.job_with(1, every_second).await;
+    let server = with.server("a").await;
+    until("there is a snapshot", async || snapshot.exists().then_some(())).await;
+    server.stop().await;
+    database.hangs.send_replace(true);
+    let fires = async {
+        let server = with.server("b").await;
+        roomy(&server).await.order().await;
+        server
+    };
+    let server = tokio::time::timeout(PATIENCE, fires).await.expect("it waits for the store");
+    database.hangs.send_replace(false);
     server.stop().await;
 }
 
