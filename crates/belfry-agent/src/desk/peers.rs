@@ -42,10 +42,13 @@ impl Peers {
         self.sessions.insert(session, Some(ttl));
     }
 
+    /// What it was given to deliver is given anew, also to itself when it is welcomed again.
     pub(super) fn silence(&mut self, session: SessionId) {
         if let Some(ttl) = self.sessions.get_mut(&session) {
             *ttl = None;
         }
+        let given = self.deliveries.values_mut().filter(|delivery| delivery.through == Some(session));
+        given.for_each(|delivery| delivery.through = None);
     }
 
     pub(super) fn all(&self) -> Vec<SessionId> {

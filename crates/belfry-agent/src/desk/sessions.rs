@@ -183,9 +183,11 @@ impl Desk {
         self.end_exclusive_at_once();
         self.incarnation = (self.next_incarnation)();
         tracing::warn!(%former, new = %self.incarnation, "the servers held this node dead; it joins again as a new incarnation");
+        // Servers heard nothing of what was said in the name of a dead incarnation.
         for session in self.peers.all() {
             self.peers.silence(session);
         }
+        self.live.values_mut().for_each(|live| live.session = None);
         self.hello_is_due = true;
         self.say_hello_when_nothing_exclusive_is_left();
     }

@@ -195,6 +195,23 @@ fn a_refused_heartbeat_ends_what_waits_and_says_hello_as_a_new_incarnation() {
     assert!(starts(&world.dispatch(3, 0)).is_empty(), "no trust before the new one is acknowledged");
 }
 
+/// An incarnation that is held dead is welcomed so that it hears of that; nothing else that is said in its session is heard.
+#[test]
+fn what_was_told_to_the_session_of_a_dead_incarnation_is_told_again_when_the_next_one_is_welcomed() {
+    let mut world = World::trusted();
+    world.dispatch(1, 0);
+    world.end(1);
+    world.dispatch(2, 0);
+    world.on(Event::Started { key: key(2), at_ms: 0 });
+    world.pass(2500);
+    world.acknowledge(2, false);
+    let acts = world.receive(to_agent::Message::Welcome(Welcome { server: "s".into(), ttl_ms: 10_000 }));
+    let spooled = |act: &Act| if let Act::SendSpooled { session: ONE, key } = act { Some(*key) } else { None };
+    let started = |act: &Act| matches!(act, Act::Send { message: from_agent::Message::Started(_), .. });
+    assert_eq!(acts.iter().filter_map(spooled).collect::<Vec<_>>(), [key(1), key(2)]);
+    assert_eq!(acts.iter().filter(|act| started(act)).count(), 1);
+}
+
 #[test]
 fn a_run_of_a_former_incarnation_is_not_taken_again() {
     let mut world = World::trusted();
