@@ -17,6 +17,7 @@ use belfry_core::room::Amounts;
 use belfry_core::{Job, JobId, NodeId, Timestamp, Version};
 use belfry_store::StoreError;
 use bytes::Bytes;
+use tokio::sync::Mutex;
 
 use crate::context::Context;
 use crate::shard::ShardMessage;
@@ -31,6 +32,7 @@ pub struct Homes {
     by_job: RwLock<HashMap<JobId, (Home, Version)>>,
     /// Jobs may have come, gone or changed since the leader read them.
     jobs_changed: AtomicBool,
+    looking: Mutex<()>,
 }
 
 impl Homes {
@@ -83,7 +85,10 @@ pub async fn follow(context: Arc<Context>) {
     }
 }
 
-async fn look(context: &Context) -> Result<(), CoordError> {
+/// What was written before the call is known after it.
+pub async fn look(context: &Context) -> Result<(), CoordError> {
+    // One at a time: what was read earlier must not come after what was read later.
+    let looking = context.homes.looking.lock().await;
     let entries = context.coordinator.list(keys::HOMES).await?;
     let homes = entries.iter().filter_map(|entry| {
         let job = entry.key.strip_prefix(keys::HOMES)?.parse().ok()?;
@@ -95,7 +100,9 @@ async fn look(context: &Context) -> Result<(), CoordError> {
             }
         }
     });
-    if context.homes.are(homes.collect()) {
+    let changed = context.homes.are(homes.collect());
+    drop(looking);
+    if changed {
         for (_, inbox) in context.shards.all() {
             let _ = inbox.send(ShardMessage::HomesChanged).await;
         }

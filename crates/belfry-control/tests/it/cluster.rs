@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use belfry_control::{Control, Disagreement, StartError};
+use belfry_coord::faulty::Faulty;
 use belfry_coord::{
     Clock, Commit, CoordError, Coordinator, Entry, Guard, Heartbeat, Hints, Life, Memory, SystemClock, Write, keys,
 };
 use belfry_core::cursor::Cursor;
+use belfry_core::homes::Home;
 use belfry_core::id::Slot;
 use belfry_core::job::{Action, JobDocument, RunOn, Shell};
 use belfry_core::job_table::{Firer, JobTable};
@@ -550,6 +552,48 @@ async fn what_a_former_home_ran_after_it_was_held_dead_is_marked() {
         assert_eq!(run.marks.may_have_run_twice, twice, "{run:?}");
     }
     server.stop().await;
+}
+
+/// The server that a former home comes back to need not be the one that gave its job away, and may have heard nothing of that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_former_home_tells_a_server_that_knows_old_homes_is_marked() {
+    let cluster = Cluster::new().await;
+    let leader = cluster.server("a").await;
+    let late_reader = Arc::new(Faulty::new(cluster.coordinator.clone()));
+    let other = Cluster { coordinator: late_reader.clone(), ..cluster.clone() }.server("b").await;
+    let former = Session::open(&leader, 1).await;
+    let alone = |document: &mut JobDocument| {
+        document.run_on = RunOn::Home;
+        document.schedule.0.push("@yearly".into());
+    };
+    let job = cluster.job_with(3, alone).await;
+    leader.jobs_changed().await;
+    let term_of = async |node: NodeId| {
+        let is_home = async || {
+            let entry = cluster.coordinator.get(&keys::home(job)).await.unwrap()?;
+            let home: Home = serde_json::from_slice(&entry.value).unwrap();
+            (home.node == Some(node)).then_some(entry.version.0)
+        };
+        until_within(PATIENCE, is_home).await.expect("it becomes its home")
+    };
+    let term = term_of(former.node).await;
+    late_reader.read_old_below(keys::HOMES).await.unwrap();
+    let lists = late_reader.old_lists();
+    let next = Session::open(&leader, 2).await;
+    cluster.hold_dead(1).await;
+    term_of(next.node).await;
+    // It was told that something has changed, has read, and will read again only much later.
+    until(|| late_reader.old_lists() > lists).await;
+    late_reader.read_fresh();
+    let mut again = Session::connect(&other, 1);
+    again.hello(2).await;
+    let after_the_move = SystemClock.now().round(jiff::Unit::Millisecond).unwrap();
+    let late = fired_alone(job, former.node, after_the_move, term);
+    again.say(late.clone()).await;
+    let run = cluster.stored(late.key.unwrap().run.parse().unwrap(), |_| true).await;
+    assert!(run.marks.may_have_run_twice, "{run:?}");
+    other.stop().await;
+    leader.stop().await;
 }
 
 #[test]
