@@ -46,11 +46,16 @@ pub struct Run {
     pub signal: Option<i32>,
     pub output_bytes: u64,
     pub output_dropped_bytes: u64,
+    pub marks: Vec<String>,
 }
 
 impl Run {
     pub fn has_ended(&self) -> bool {
         ["succeeded", "failed", "timed_out", "killed", "lost", "skipped", "cancelled"].contains(&self.state.as_str())
+    }
+
+    pub fn may_have_run_twice(&self) -> bool {
+        self.marks.iter().any(|mark| mark == "may_have_run_twice")
     }
 
     /// The reason, or nothing.

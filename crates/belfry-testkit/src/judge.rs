@@ -1,8 +1,11 @@
 //! Judges what became of a job's fires by three things that know nothing of each other: what was due (the oracle), what happened
 //! (the witness) and what Belfry says (its records). What was done to Belfry excuses what it was the cause of, and nothing else.
 
-use std::collections::{BTreeMap, HashMap};
+mod by_nodes;
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use belfry_core::job::MisfirePolicy;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::client::Run;
@@ -25,6 +28,7 @@ pub struct Case<'a> {
     pub due: &'a [Timestamp],
     pub witness: &'a [Line],
     pub records: &'a [Run],
+    pub firer: Firer<'a>,
     pub promise: Promise,
     /// Two of its runs never go at once.
     pub overlap_forbidden: bool,
@@ -33,6 +37,17 @@ pub struct Case<'a> {
     pub troubles: &'a [Trouble],
     /// When which incarnation of a node was marked lost: half a TTL after it may have started anything, at least.
     pub marked_lost: &'a [MarkedLost],
+}
+
+/// Who fires a job. What was done to others is no excuse for whoever does it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firer<'a> {
+    /// The server that owns its shard.
+    Server,
+    /// This node, by itself (`run_on: each`); the case has what became of the job's fires there.
+    Node { name: &'a str, misfire: MisfirePolicy },
+    /// One node at a time, by itself, and another when it is held dead (`run_on: home`).
+    Home { misfire: MisfirePolicy },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +69,23 @@ pub struct Trouble {
 pub enum TroubleOf {
     /// Runs may be lost wherever they are.
     Everything,
-    /// Runs on this node may be lost.
-    Node(String),
+    /// The machine may have been busy with something else: anything may be late, and nodes may be held dead.
+    Slowness,
+    Node(String, Harm),
     /// Servers and what they stand on: fires may be late or missed, but no run is lost.
     Servers,
+}
+
+/// What was done to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    Killed,
+    /// Held dead, while it goes on as soon as it may.
+    Paused,
+    /// From all servers. It is held dead, and goes on with what is its own.
+    CutOff,
+    /// It starts nothing, and loses nothing.
+    DiskFull,
 }
 
 #[derive(Clone, Debug)]
@@ -80,19 +108,27 @@ pub enum Fault {
     /// Beside another run of a job that forbids it.
     Overlapping(String),
     Unaccounted(String),
+    /// It ran, and nothing in history says so.
+    Unrecorded(String),
     RecordedTwice(String),
     NotEnded(String),
     RecordContradictsWitness(String),
     LostWithoutCause(String),
     SkippedWithoutCause(String),
+    /// Nobody ran it, although nobody had asked for that.
+    CancelledWithoutCause(String),
     /// Promised at least once, and not done.
     NotDone(String),
     FenceDoesNotGrow(String),
+    /// A node started what it had missed, against the job's rule.
+    MissedAndStarted(String),
+    /// Its record says that it may have run twice, and nothing was wrong.
+    MarkedWithoutCause(String),
 }
 
 impl Fault {
     /// For the columns of a table.
-    pub const KINDS: [&'static str; 14] = [
+    pub const KINDS: [&'static str; 18] = [
         "doubled",
         "early",
         "late",
@@ -100,13 +136,17 @@ impl Fault {
         "never due",
         "overlapping",
         "unaccounted",
+        "unrecorded",
         "recorded twice",
         "not ended",
         "record wrong",
         "lost without cause",
         "skipped without cause",
+        "cancelled without cause",
         "not done",
         "fence",
+        "missed and started",
+        "marked without cause",
     ];
 
     pub fn kind(&self) -> &'static str {
@@ -118,13 +158,17 @@ impl Fault {
             Fault::NeverDue(_) => "never due",
             Fault::Overlapping(_) => "overlapping",
             Fault::Unaccounted(_) => "unaccounted",
+            Fault::Unrecorded(_) => "unrecorded",
             Fault::RecordedTwice(_) => "recorded twice",
             Fault::NotEnded(_) => "not ended",
             Fault::RecordContradictsWitness(_) => "record wrong",
             Fault::LostWithoutCause(_) => "lost without cause",
             Fault::SkippedWithoutCause(_) => "skipped without cause",
+            Fault::CancelledWithoutCause(_) => "cancelled without cause",
             Fault::NotDone(_) => "not done",
             Fault::FenceDoesNotGrow(_) => "fence",
+            Fault::MissedAndStarted(_) => "missed and started",
+            Fault::MarkedWithoutCause(_) => "marked without cause",
         }
     }
 }
@@ -143,11 +187,24 @@ impl Trouble {
         self.from <= to && from <= self.to
     }
 
-    fn can_lose_runs_on(&self, node: Option<&str>) -> bool {
+    /// What a node fires by itself is lost with its process, and by nothing else.
+    fn can_lose_runs_on(&self, node: Option<&str>, firer: Firer<'_>) -> bool {
         match &self.of {
             TroubleOf::Everything => true,
-            TroubleOf::Node(name) => node.is_none_or(|node| node == name),
-            TroubleOf::Servers => false,
+            TroubleOf::Slowness => firer == Firer::Server,
+            TroubleOf::Node(_, Harm::Paused | Harm::CutOff) if firer != Firer::Server => false,
+            TroubleOf::Node(name, Harm::Killed | Harm::Paused | Harm::CutOff) => node.is_none_or(|node| node == name),
+            TroubleOf::Node(_, Harm::DiskFull) | TroubleOf::Servers => false,
+        }
+    }
+
+    /// A fire may be late, or be missed.
+    fn can_hold_up(&self, firer: Firer<'_>) -> bool {
+        match (firer, &self.of) {
+            (Firer::Server | Firer::Home { .. }, _)
+            | (Firer::Node { .. }, TroubleOf::Everything | TroubleOf::Slowness) => true,
+            (Firer::Node { .. }, TroubleOf::Node(_, Harm::CutOff) | TroubleOf::Servers) => false,
+            (Firer::Node { name, .. }, TroubleOf::Node(of, Harm::Killed | Harm::Paused | Harm::DiskFull)) => name == of,
         }
     }
 }
@@ -157,6 +214,7 @@ pub fn judge(case: &Case<'_>, tally: &mut Tally) -> Vec<Fault> {
     started_once(case, &mut faults);
     started_in_time(case, &mut faults);
     every_fire_has_one_record(case, &mut faults);
+    every_run_has_a_record(case, &mut faults);
     for record in case.records {
         *tally.0.entry(record.state.clone()).or_default() += 1;
         record_agrees(case, record, &mut faults);
@@ -165,7 +223,14 @@ pub fn judge(case: &Case<'_>, tally: &mut Tally) -> Vec<Fault> {
         none_overlap(case, &mut faults);
     }
     fences_grow(case, &mut faults);
+    by_nodes::fired_by_the_rules(case, &mut faults);
     faults
+}
+
+/// Every fire has a record, and every run.
+pub fn is_settled(case: &Case<'_>) -> bool {
+    let recorded: BTreeSet<Timestamp> = case.records.iter().map(|record| record.planned).collect();
+    case.due.iter().all(|due| recorded.contains(due)) && case.unrecorded().is_empty()
 }
 
 impl Case<'_> {
@@ -175,6 +240,22 @@ impl Case<'_> {
 
     fn line(&self, run: &str, attempt: u32, mark: Mark) -> Option<&Line> {
         self.witness.iter().find(|line| line.run == run && line.attempt == attempt && line.mark == mark)
+    }
+
+    fn unrecorded(&self) -> Vec<&Line> {
+        let known: BTreeSet<&str> = self.records.iter().map(|record| record.id.as_str()).collect();
+        self.starts().filter(|line| !known.contains(line.run.as_str())).collect()
+    }
+
+    /// What could have held up or passed over a fire of it.
+    fn holdups(&self) -> impl Iterator<Item = &Trouble> {
+        self.troubles.iter().filter(|trouble| trouble.can_hold_up(self.firer))
+    }
+
+    /// Of this run another node may have run the fire as well, and its record says so.
+    fn is_marked(&self, run: &str) -> bool {
+        matches!(self.firer, Firer::Home { .. })
+            && self.records.iter().any(|record| record.id == run && record.may_have_run_twice())
     }
 }
 
@@ -189,8 +270,9 @@ fn started_once(case: &Case<'_>, faults: &mut Vec<Fault>) {
     faults.extend(attempts.map(|((run, attempt), count)| {
         Fault::StartedTwice(format!("run {run}, attempt {attempt} of {}: {count} times", case.job))
     }));
-    for (planned, lines) in by_instant {
-        let one_run = lines.iter().all(|line| line.run == lines[0].run);
+    for (planned, mut lines) in by_instant {
+        lines.retain(|line| !case.is_marked(&line.run));
+        let one_run = lines.windows(2).all(|pair| pair[0].run == pair[1].run);
         if lines.len() > 1 && (case.promise == Promise::AtMostOnce || !one_run) {
             let where_and_when: Vec<String> =
                 lines.iter().map(|line| format!("{} at {}", line.node, line.at)).collect();
@@ -210,13 +292,16 @@ fn started_in_time(case: &Case<'_>, faults: &mut Vec<Fault>) {
         }
         if let Some(late_after) = case.late_after {
             // Whatever disturbed it on its way excuses it until it was over.
-            let disturbed = case.troubles.iter().filter(|trouble| trouble.meets(line.planned - LOOK_AHEAD, line.at));
+            let disturbed = case.holdups().filter(|trouble| trouble.meets(line.planned - LOOK_AHEAD, line.at));
             let from = disturbed.map(|trouble| trouble.to).fold(line.planned, Timestamp::max);
             if line.at > from + late_after {
                 faults.push(Fault::StartedLate(what()));
             }
         }
-        let is_its_node = |mark: &&MarkedLost| mark.node == line.node && mark.incarnation == line.incarnation;
+        // What a node fires by itself does not ask who holds it dead.
+        let is_its_node = |mark: &&MarkedLost| {
+            case.firer == Firer::Server && mark.node == line.node && mark.incarnation == line.incarnation
+        };
         if let Some(mark) = case.marked_lost.iter().find(is_its_node).filter(|mark| line.at > mark.at) {
             faults.push(Fault::StartedAsZombie(format!("{}; its node was marked lost at {}", what(), mark.at)));
         }
@@ -225,8 +310,13 @@ fn started_in_time(case: &Case<'_>, faults: &mut Vec<Fault>) {
 
 fn every_fire_has_one_record(case: &Case<'_>, faults: &mut Vec<Fault>) {
     let mut by_instant: HashMap<Timestamp, usize> = HashMap::new();
+    let mut marked: BTreeSet<Timestamp> = BTreeSet::new();
     for record in case.records {
-        *by_instant.entry(record.planned).or_default() += 1;
+        if case.is_marked(&record.id) {
+            marked.insert(record.planned);
+        } else {
+            *by_instant.entry(record.planned).or_default() += 1;
+        }
         // What was claimed ahead and then not wanted is recorded too.
         if !case.due.contains(&record.planned) && record.state != "cancelled" {
             faults.push(Fault::NeverDue(format!("{} of {} is recorded as {}", record.planned, case.job, record.state)));
@@ -234,10 +324,18 @@ fn every_fire_has_one_record(case: &Case<'_>, faults: &mut Vec<Fault>) {
     }
     for due in case.due {
         match by_instant.get(due) {
+            None if marked.contains(due) => {}
             None => faults.push(Fault::Unaccounted(format!("{due} of {}", case.job))),
             Some(1) => {}
             Some(count) => faults.push(Fault::RecordedTwice(format!("{due} of {}: {count} records", case.job))),
         }
+    }
+}
+
+fn every_run_has_a_record(case: &Case<'_>, faults: &mut Vec<Fault>) {
+    for line in case.unrecorded() {
+        let (planned, job, node, at) = (line.planned, case.job, &line.node, line.at);
+        faults.push(Fault::Unrecorded(format!("{planned} of {job} on {node} at {at}, run {}", line.run)));
     }
 }
 
@@ -270,7 +368,7 @@ fn record_agrees(case: &Case<'_>, record: &Run, faults: &mut Vec<Fault>) {
             // Only what the run was there for: not what was over before it, nor what came when its result had long been safe.
             let from = started.map_or(record.planned - LOOK_AHEAD, |start| start.at - AFTERLIFE);
             let to = finished.map_or(Timestamp::MAX, |end| end.at + DURABLE_WITHIN);
-            let mut cuts = case.troubles.iter().filter(|trouble| trouble.can_lose_runs_on(node));
+            let mut cuts = case.troubles.iter().filter(|trouble| trouble.can_lose_runs_on(node, case.firer));
             if !cuts.any(|trouble| trouble.meets(from, to)) {
                 let end = finished.map(|line| format!("; it came to its end at {}", line.at)).unwrap_or_default();
                 faults.push(Fault::LostWithoutCause(format!("{}, and nothing cut it{end}", what())));
@@ -286,18 +384,23 @@ fn record_agrees(case: &Case<'_>, record: &Run, faults: &mut Vec<Fault>) {
 
 /// Something was wrong around its instant, or another run of the job was in its way.
 fn skip_has_cause(case: &Case<'_>, record: &Run) -> bool {
-    let in_trouble = |trouble: &Trouble| trouble.meets(record.planned - CAUGHT_UP_WITHIN, record.planned + LOOK_AHEAD);
+    let in_trouble = |trouble: &Trouble| match case.firer {
+        Firer::Server => trouble.meets(record.planned - CAUGHT_UP_WITHIN, record.planned + LOOK_AHEAD),
+        Firer::Node { misfire, .. } | Firer::Home { misfire } => {
+            by_nodes::passes_over(trouble, record.planned, misfire)
+        }
+    };
     let in_its_way = |other: &Line| {
         let end = case.line(&other.run, other.attempt, Mark::Finished).map_or(Timestamp::MAX, |end| end.at);
         other.run != record.id && other.at <= record.planned + LOOK_AHEAD && end + LOOK_AHEAD >= record.planned
     };
-    case.troubles.iter().any(in_trouble) || (case.overlap_forbidden && case.starts().any(in_its_way))
+    case.holdups().any(in_trouble) || (case.overlap_forbidden && case.starts().any(in_its_way))
 }
 
 /// A run goes on when its node is cut off, and the next one may then start elsewhere.
 fn none_overlap(case: &Case<'_>, faults: &mut Vec<Fault>) {
     let cut_off = |line: &Line, until: Timestamp| {
-        let of_node = case.troubles.iter().filter(|trouble| trouble.can_lose_runs_on(Some(&line.node)));
+        let of_node = case.troubles.iter().filter(|trouble| trouble.can_lose_runs_on(Some(&line.node), case.firer));
         of_node.into_iter().any(|trouble| trouble.meets(line.at - LOOK_AHEAD, until))
     };
     let mut starts: Vec<&Line> = case.starts().collect();
@@ -346,162 +449,4 @@ fn fences_grow(case: &Case<'_>, faults: &mut Vec<Fault>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(seconds: f64) -> Timestamp {
-        Timestamp::from_millisecond(1_800_000_000_000 + (seconds * 1000.0) as i64).unwrap()
-    }
-
-    fn line(mark: Mark, seconds: f64) -> Line {
-        Line {
-            mark,
-            job: "j".to_owned(),
-            run: "R".to_owned(),
-            attempt: 1,
-            planned: at(10.0),
-            fence: 1,
-            node: "a".to_owned(),
-            incarnation: 7,
-            at: at(seconds),
-        }
-    }
-
-    fn record(state: &str) -> Run {
-        let value = serde_json::json!({
-            "id": "R", "job_name": "j", "state": state, "trigger": "schedule", "revision": 1, "attempt": 1, "fence": 1,
-            "planned": at(10.0), "output_bytes": 0, "output_dropped_bytes": 0, "node_name": "a",
-        });
-        serde_json::from_value(value).unwrap()
-    }
-
-    /// What is wrong with one fire at second 10.
-    fn faults(state: Option<&str>, witness: &[Line], kills: &[f64]) -> Vec<Fault> {
-        let records: Vec<Run> = state.map(record).into_iter().collect();
-        let troubles: Vec<Trouble> = kills.iter().map(|kill| Trouble::at(at(*kill))).collect();
-        judge(&case(&records, witness, &troubles), &mut Tally::default())
-    }
-
-    fn case<'a>(records: &'a [Run], witness: &'a [Line], troubles: &'a [Trouble]) -> Case<'a> {
-        let due = std::slice::from_ref(const { &DUE });
-        Case {
-            job: "j",
-            due,
-            witness,
-            records,
-            promise: Promise::AtMostOnce,
-            overlap_forbidden: false,
-            late_after: None,
-            troubles,
-            marked_lost: &[],
-        }
-    }
-
-    const DUE: Timestamp = Timestamp::constant(1_800_000_010, 0);
-
-    const S: fn(f64) -> Line = |seconds| line(Mark::Started, seconds);
-    const F: fn(f64) -> Line = |seconds| line(Mark::Finished, seconds);
-
-    #[test]
-    fn good_ends_are_not_blamed() {
-        assert_eq!(faults(Some("succeeded"), &[S(10.0), F(10.1)], &[]), []);
-        assert_eq!(faults(Some("skipped"), &[], &[9.5]), []);
-        assert_eq!(faults(Some("lost"), &[S(10.0)], &[10.5]), [], "cut in the middle");
-        assert_eq!(faults(Some("lost"), &[], &[9.5]), [], "claimed ahead, never started");
-        assert_eq!(faults(Some("lost"), &[S(10.05), F(10.06)], &[10.0]), [], "it outlived Belfry by a moment");
-    }
-
-    #[test]
-    fn lost_needs_a_kill_that_the_run_was_there_for() {
-        let blamed = |witness: &[Line], kills: &[f64]| {
-            matches!(faults(Some("lost"), witness, kills)[..], [Fault::LostWithoutCause(_)])
-        };
-        assert!(blamed(&[S(10.0), F(10.1)], &[]));
-        assert!(blamed(&[S(10.0), F(10.1)], &[9.0]), "a kill before it is no excuse");
-        assert!(blamed(&[S(10.0), F(10.1)], &[9.0, 12.5]), "nor is one long after its end");
-        assert!(blamed(&[S(10.0)], &[9.0]));
-    }
-
-    #[test]
-    fn each_broken_promise_is_seen() {
-        assert!(matches!(faults(None, &[], &[])[..], [Fault::Unaccounted(_)]));
-        assert!(matches!(faults(Some("running"), &[S(10.0)], &[])[..], [Fault::NotEnded(_)]));
-        assert!(matches!(faults(Some("succeeded"), &[S(9.9), F(10.1)], &[])[..], [Fault::StartedEarly(_)]));
-        assert!(matches!(faults(Some("succeeded"), &[S(10.0)], &[])[..], [Fault::RecordContradictsWitness(_)]));
-        assert!(matches!(faults(Some("skipped"), &[S(10.0)], &[9.5])[..], [Fault::RecordContradictsWitness(_)]));
-        assert!(matches!(faults(Some("skipped"), &[], &[])[..], [Fault::SkippedWithoutCause(_)]));
-        let twice = faults(Some("succeeded"), &[S(10.0), S(11.0), F(11.1)], &[]);
-        assert!(
-            matches!(twice[..], [Fault::StartedTwice(_), Fault::StartedTwice(_)]),
-            "by run and by instant: {twice:?}"
-        );
-    }
-
-    fn trouble(of: TroubleOf) -> [Trouble; 1] {
-        [Trouble { from: at(10.5), to: at(12.0), of }]
-    }
-
-    #[test]
-    fn only_trouble_of_its_node_may_lose_a_run() {
-        let records = [record("lost")];
-        let blamed = |of: TroubleOf| {
-            judge(&case(&records, &[S(10.0)], &trouble(of)), &mut Tally::default()).iter().any(|f| f.kind() != "fence")
-        };
-        assert!(!blamed(TroubleOf::Node("a".to_owned())));
-        assert!(blamed(TroubleOf::Node("b".to_owned())));
-        assert!(blamed(TroubleOf::Servers), "a server that dies takes no run with it");
-    }
-
-    #[test]
-    fn a_start_after_its_node_was_marked_lost_is_a_zombie() {
-        let records = [record("succeeded")];
-        let witness = [S(10.6), F(10.7)];
-        let mark = |incarnation, seconds| [MarkedLost { node: "a".to_owned(), incarnation, at: at(seconds) }];
-        let kinds = |marked_lost: &[MarkedLost]| {
-            let case = Case { marked_lost, ..case(&records, &witness, &[]) };
-            judge(&case, &mut Tally::default()).iter().map(Fault::kind).collect::<Vec<_>>()
-        };
-        assert_eq!(kinds(&mark(7, 10.5)), ["zombie"]);
-        assert!(kinds(&mark(7, 10.65)).is_empty(), "it was started before");
-        assert!(kinds(&mark(6, 10.5)).is_empty(), "that was its former incarnation");
-    }
-
-    #[test]
-    fn late_is_what_nothing_excuses() {
-        let records = [record("succeeded")];
-        let late = |start: f64, troubles: &[Trouble]| {
-            let witness = [S(start), F(start + 0.1)];
-            let late_after = Some(SignedDuration::from_secs(5));
-            let case = Case { late_after, ..case(&records, &witness, troubles) };
-            !judge(&case, &mut Tally::default()).is_empty()
-        };
-        assert!(late(16.0, &[]));
-        assert!(!late(16.0, &trouble(TroubleOf::Servers)));
-        assert!(late(17.5, &trouble(TroubleOf::Servers)));
-    }
-
-    #[test]
-    fn a_fence_belongs_to_one_attempt_and_grows_where_runs_wait() {
-        let run = |name: &str, planned: f64, start: f64, fence: u64| {
-            let own = |line: Line| Line { run: name.to_owned(), planned: at(planned), fence, ..line };
-            [own(S(start)), own(F(start + 0.1))]
-        };
-        let blamed = |witness: &[Line], overlap_forbidden: bool| {
-            let case = Case { overlap_forbidden, ..case(&[], witness, &[]) };
-            judge(&case, &mut Tally::default()).iter().any(|fault| fault.kind() == "fence")
-        };
-        let later_first = [run("A", 10.0, 11.0, 8), run("B", 11.0, 11.5, 7)].concat();
-        assert!(!blamed(&later_first, false), "nobody waits for the other");
-        assert!(blamed(&later_first, true));
-        assert!(blamed(&[run("A", 10.0, 10.0, 7), run("B", 11.0, 11.0, 9), run("C", 12.0, 12.0, 7)].concat(), false));
-    }
-
-    #[test]
-    fn at_least_once_means_done() {
-        let records = [record("lost")];
-        let troubles = trouble(TroubleOf::Node("a".to_owned()));
-        let witness = [S(10.0)];
-        let case = Case { promise: Promise::AtLeastOnce, ..case(&records, &witness, &troubles) };
-        assert!(matches!(judge(&case, &mut Tally::default())[..], [Fault::NotDone(_)]));
-    }
-}
+mod tests;

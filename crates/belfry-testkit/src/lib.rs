@@ -22,7 +22,7 @@ pub use belfry::{Belfry, Layout, Setup};
 pub use client::{Answer, Client, Run};
 pub use daemon::{Daemon, processes_with};
 pub use holding::{Holding, Holdings};
-pub use judge::{Case, Fault, MarkedLost, Promise, Tally, Trouble, TroubleOf, judge};
+pub use judge::{Case, Fault, Firer, Harm, MarkedLost, Promise, Tally, Trouble, TroubleOf, judge};
 pub use proxy::{Direction, Proxy};
 pub use receiver::{Letter, Receiver, Reply};
 pub use seed::Seed;

@@ -92,6 +92,7 @@ pub const PLANTED: &[Planted] = &[
     planted(17, "takeover_unguarded", LIVENESS, "a_takeover_guarded_by_an_old_heartbeat_is_refused", "unwrap_err"),
     planted(18, "trust_from_reply", LIVENESS, "trust_counts_from_send", "left: "),
     planted(19, "no_shim", CHAOS, "services_without_a_shim_are_caught_as_running_twice", "service"),
+    planted(27, "local_cursor_forgotten", CHAOS, "a_node_that_forgets_how_far_it_came_is_caught_as_doubled", "doubled"),
     planted(20, "lower_term_obeyed", AGENT, "orders::orders_of_a_lower_term_are_not_obeyed", "does not own the shard"),
     planted(
         26,

@@ -51,8 +51,8 @@ async fn on_zookeeper_and_mariadb() {
     survives(Backend::ZooKeeper, kinds).await;
 }
 
-async fn is_caught(bug: &str, kinds: &[Kind], verdict: &str) {
-    let report = suffer(Backend::Postgres, kinds, Some(bug)).await;
+async fn is_caught(bug: &str, backend: Backend, kinds: &[Kind], verdict: &str) {
+    let report = suffer(backend, kinds, Some(bug)).await;
     let seen = report.verdicts().get(verdict).copied().unwrap_or(0);
     assert!(seen > 0, "{bug} was not seen as `{verdict}`");
 }
@@ -60,11 +60,18 @@ async fn is_caught(bug: &str, kinds: &[Kind], verdict: &str) {
 /// A stopped agent ends nothing, and its node is held dead: its services run twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn services_without_a_shim_are_caught_as_running_twice() {
-    is_caught("no_shim", &[Kind::PauseAgent, Kind::PauseAgent, Kind::PauseAgent], "service").await;
+    is_caught("no_shim", Backend::Postgres, &[Kind::PauseAgent, Kind::PauseAgent, Kind::PauseAgent], "service").await;
 }
 
 /// A new owner finds a run without a node, and starts it on another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_names_no_node_is_caught_as_doubled() {
-    is_caught("node_not_named_in_the_claim", &[Kind::KillServer, Kind::KillServer, Kind::PauseServer], "doubled").await;
+    let kinds = [Kind::KillServer, Kind::KillServer, Kind::PauseServer];
+    is_caught("node_not_named_in_the_claim", Backend::Postgres, &kinds, "doubled").await;
+}
+
+/// It fires its own jobs again when it is started again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_forgets_how_far_it_came_is_caught_as_doubled() {
+    is_caught("local_cursor_forgotten", Backend::Sqlite, &[Kind::KillAgent; 3], "doubled").await;
 }

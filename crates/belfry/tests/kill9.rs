@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use belfry_testkit::{
-    Belfry, Case, Fault, Layout, Promise, Run, Seed, Setup, Tally, Trouble, Witness, judge, now, oracle, sleep_until,
-    until, until_within,
+    Belfry, Case, Fault, Firer, Layout, Promise, Run, Seed, Setup, Tally, Trouble, Witness, judge, now, oracle,
+    sleep_until, until, until_within,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -144,6 +144,7 @@ impl Ordeal {
                 due,
                 witness: &witness,
                 records: &records,
+                firer: Firer::Server,
                 promise: Promise::AtMostOnce,
                 overlap_forbidden: overlap == "forbid",
                 late_after: None,

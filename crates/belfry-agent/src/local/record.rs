@@ -143,7 +143,7 @@ impl Kept {
             Record::Claimed(claim) => {
                 if let Some(job) = self.jobs.get_mut(&claim.job) {
                     job.fence = job.fence.max(claim.fence);
-                    if !claim.at_boot {
+                    if !claim.at_boot && !belfry_core::planted::is("local_cursor_forgotten") {
                         job.cursor_ms = job.cursor_ms.max(claim.planned_ms);
                     }
                 }

@@ -125,6 +125,23 @@ impl Ground {
         }
     }
 
+    /// It accepts connections, and answers nothing.
+    pub(super) fn suspend_database(&self) {
+        match &self.database {
+            None => {}
+            Some(Database::Postgres(postgres)) => postgres.suspend(),
+            Some(Database::MariaDb(mariadb)) => mariadb.suspend(),
+        }
+    }
+
+    pub(super) fn resume_database(&self) {
+        match &self.database {
+            None => {}
+            Some(Database::Postgres(postgres)) => postgres.resume(),
+            Some(Database::MariaDb(mariadb)) => mariadb.resume(),
+        }
+    }
+
     pub(super) fn kill_member(&mut self, member: usize) {
         match &mut self.members {
             None => {}

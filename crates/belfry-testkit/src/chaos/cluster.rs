@@ -212,6 +212,11 @@ impl Cluster {
         None
     }
 
+    /// By their names.
+    pub(super) fn nodes(&self) -> Vec<String> {
+        self.agents.iter().map(|agent| agent.name.clone()).collect()
+    }
+
     /// Its own processes and those of its jobs.
     fn processes(&self) -> Vec<i32> {
         processes_with(&format!("{}={}", self.mark.0, self.mark.1))

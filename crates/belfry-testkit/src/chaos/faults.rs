@@ -11,7 +11,7 @@ use super::cluster::{Cluster, SHARDS, Said};
 use super::firing::Firing;
 use super::jobs::ChaosJob;
 use super::services::Services;
-use crate::judge::TroubleOf;
+use crate::judge::{Harm, TroubleOf};
 use crate::proxy::{Direction, Proxy};
 use crate::seed::Seed;
 use crate::until::{now, until_within};
@@ -43,10 +43,11 @@ pub enum Kind {
     PauseMember,
     CoordinatorAway,
     StoreAway,
+    SilenceStore,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 18] = [
         Kind::KillServer,
         Kind::KillAgent,
         Kind::CutLink,
@@ -60,6 +61,7 @@ impl Kind {
         Kind::StoreAway,
         Kind::AgentDiskFull,
         Kind::StopServer,
+        Kind::SilenceStore,
         Kind::KillAllServers,
         Kind::ServerDiskFull,
         Kind::StepAgentClock,
@@ -74,7 +76,7 @@ impl Kind {
             Kind::KillServer | Kind::StopServer | Kind::PauseServer | Kind::IsolateServer => one_server,
             Kind::StepServerClock | Kind::ServerDiskFull => one_server,
             Kind::KillAgent | Kind::PauseAgent | Kind::CutLink | Kind::IsolateAgent | Kind::StepAgentClock => false,
-            Kind::AgentDiskFull | Kind::KillMember | Kind::PauseMember | Kind::StoreAway => false,
+            Kind::AgentDiskFull | Kind::KillMember | Kind::PauseMember | Kind::StoreAway | Kind::SilenceStore => false,
         }
     }
 
@@ -97,6 +99,7 @@ impl Kind {
             Kind::PauseMember => "coordinator's member paused",
             Kind::CoordinatorAway => "coordinator away",
             Kind::StoreAway => "store away",
+            Kind::SilenceStore => "store silent",
         }
     }
 
@@ -112,7 +115,7 @@ impl Kind {
         let (several, apart) = (cluster.servers.len() > 1, !cluster.ground.member_addresses().is_empty());
         match self {
             Kind::StopServer | Kind::IsolateServer => several,
-            Kind::KillMember | Kind::PauseMember | Kind::StoreAway => apart,
+            Kind::KillMember | Kind::PauseMember | Kind::StoreAway | Kind::SilenceStore => apart,
             Kind::CoordinatorAway => backend != Backend::Sqlite,
             Kind::AgentDiskFull => cluster.agents.iter().any(|agent| agent.disk.is_some()),
             Kind::ServerDiskFull => cluster.servers.iter().any(|server| server.disk.is_some()),
@@ -204,7 +207,7 @@ impl Ordeal<'_> {
             Kind::KillMember => self.kill_member(&mut suffered).await,
             Kind::PauseMember => self.pause_member(&mut suffered).await,
             Kind::CoordinatorAway => self.take_coordinator_away(&mut suffered).await,
-            Kind::StoreAway => self.take_store_away(&mut suffered).await,
+            Kind::StoreAway | Kind::SilenceStore => self.take_store_away(&mut suffered).await,
         }
         suffered
     }
@@ -226,6 +229,17 @@ impl Ordeal<'_> {
             0 => self.any_agent(),
             count => agents[self.seed.below(count) as usize],
         }
+    }
+
+    fn of_node(&self, agent: usize, harm: Harm) -> TroubleOf {
+        TroubleOf::Node(self.cluster.agents[agent].name.clone(), harm)
+    }
+
+    /// These nodes fire what is their own although nobody can tell them anything. None: they do.
+    async fn which_do_not_fire_alone(&mut self, from: Timestamp, nodes: &[String]) -> Option<String> {
+        let jobs: Vec<&ChaosJob> = self.jobs.iter().filter(|job| job.is_on_each()).collect();
+        let silent = self.firing.until_each_fires(from + LOOK_AHEAD, nodes, &jobs, EFFECT_PATIENCE).await;
+        (!silent.is_empty()).then(|| format!("{} fired nothing by itself", silent.join(", ")))
     }
 
     /// Between two numbers of tenths of the TTL.
@@ -340,6 +354,7 @@ impl Ordeal<'_> {
         suffered.from = now();
         (0..count).for_each(|number| self.cluster.kill_server(number));
         tokio::time::sleep(self.span(2, 20)).await;
+        suffered.stood_still = self.which_do_not_fire_alone(suffered.from, &self.cluster.nodes()).await;
         (0..count).for_each(|number| self.cluster.start_server(number));
         for number in 0..count {
             self.cluster.until_serving(number).await;
@@ -377,7 +392,7 @@ impl Ordeal<'_> {
 
     async fn kill_agent(&mut self, suffered: &mut Suffered) {
         let victim = self.any_agent_in_service();
-        suffered.of = TroubleOf::Node(self.cluster.agents[victim].name.clone());
+        suffered.of = self.of_node(victim, Harm::Killed);
         let before = self.incarnation(victim).await;
         suffered.from = now();
         self.cluster.kill_agent(victim);
@@ -403,7 +418,7 @@ impl Ordeal<'_> {
         let victim = self.any_agent_in_service();
         let span = self.span(5, 30);
         let name = self.cluster.agents[victim].name.clone();
-        suffered.of = TroubleOf::Node(name.clone());
+        suffered.of = self.of_node(victim, Harm::Paused);
         let before = self.incarnation(victim).await;
         suffered.from = now();
         self.cluster.agents[victim].signal(Signal::SIGSTOP);
@@ -429,7 +444,7 @@ impl Ordeal<'_> {
         let span = self.span(5, 30);
         if self.cluster.servers.len() == 1 {
             // The only server that it has.
-            suffered.of = TroubleOf::Node(self.cluster.agents[agent].name.clone());
+            suffered.of = self.of_node(agent, Harm::CutOff);
         }
         let link = &self.cluster.agents[agent].links[server];
         let (made, withheld) = (link.connections_made(), link.withheld_bytes());
@@ -452,11 +467,13 @@ impl Ordeal<'_> {
         let victim = self.any_agent_in_service();
         let manner = self.any_manner();
         let span = self.span(16, 35);
-        suffered.of = TroubleOf::Node(self.cluster.agents[victim].name.clone());
+        suffered.of = self.of_node(victim, Harm::CutOff);
         let before = self.incarnation(victim).await;
         suffered.from = now();
         self.cluster.agents[victim].links.iter().for_each(|link| cut(link, manner, &Direction::BOTH));
         tokio::time::sleep(span).await;
+        let alone = [self.cluster.agents[victim].name.clone()];
+        suffered.stood_still = self.which_do_not_fire_alone(suffered.from, &alone).await;
         self.cluster.agents[victim].links.iter().for_each(Proxy::heal);
         suffered.healed = now();
         suffered.effect = self.until_new_incarnation(victim, before).await;
@@ -485,6 +502,7 @@ impl Ordeal<'_> {
         let span = self.span(10, 25);
         let agent = self.cluster.agents.iter().find(|agent| agent.disk.is_some()).expect("asked for in `fits`");
         let disk = agent.disk.as_ref().expect("it has one");
+        suffered.of = TroubleOf::Node(agent.name.clone(), Harm::DiskFull);
         let said = self.cluster.said(&agent.name);
         suffered.from = now();
         disk.fill();
@@ -582,6 +600,7 @@ impl Ordeal<'_> {
             (1..members).for_each(|member| self.cluster.ground.kill_member(member));
         }
         let (all_say_so, ()) = tokio::join!(until_say_away("coordinator", &said), tokio::time::sleep(span));
+        suffered.stood_still = self.which_do_not_fire_alone(suffered.from, &self.cluster.nodes()).await;
         if members == 0 {
             self.cluster.ground.restart_database();
         } else {
@@ -600,13 +619,22 @@ impl Ordeal<'_> {
         let span = self.span(15, 40);
         let said = self.all_said();
         suffered.from = now();
-        self.cluster.ground.kill_database();
-        let (all_say_so, ()) = tokio::join!(until_say_away("store", &said), tokio::time::sleep(span));
-        let fired = self.firing.count(suffered.from + self.cluster.ttl / 4, now());
-        if fired == 0 {
-            suffered.stood_still = Some(format!("nothing fired for {span:?} while only the store was away"));
+        let silent = suffered.kind == Kind::SilenceStore;
+        if silent {
+            self.cluster.ground.suspend_database();
+        } else {
+            self.cluster.ground.kill_database();
         }
-        self.cluster.ground.restart_database();
+        let (all_say_so, ()) = tokio::join!(until_say_away("store", &said), tokio::time::sleep(span));
+        let fired = self.firing.count(suffered.from + self.cluster.ttl / 4, now(), self.jobs);
+        if fired == 0 {
+            suffered.stood_still = Some(format!("nothing fired for {span:?}: {}", suffered.kind.name()));
+        }
+        if silent {
+            self.cluster.ground.resume_database();
+        } else {
+            self.cluster.ground.restart_database();
+        }
         suffered.healed = now();
         suffered.effect = all_say_so.then(|| format!("away for {span:?}; {fired} runs started meanwhile"));
     }

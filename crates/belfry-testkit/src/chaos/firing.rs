@@ -1,6 +1,6 @@
 //! Whether the cluster fires, as the jobs' own lines show it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -54,6 +54,27 @@ impl<'a> Firing<'a> {
         Duration::try_from(last.duration_since(instant)).ok()
     }
 
+    /// Those of the nodes that do not come to start any of these jobs' fires that were planned after the instant.
+    pub(super) async fn until_each_fires(
+        &mut self,
+        after: Timestamp,
+        nodes: &[String],
+        jobs: &[&ChaosJob],
+        patience: Duration,
+    ) -> Vec<String> {
+        let mut silent = nodes.to_vec();
+        let _none_is_left = until_within(patience, async || {
+            self.read_on();
+            let lines = jobs.iter().filter_map(|job| self.starts.get(&job.name)).flatten();
+            let fired: HashSet<&str> =
+                lines.filter(|line| line.planned > after).map(|line| line.node.as_str()).collect();
+            silent.retain(|node| !fired.contains(node.as_str()));
+            silent.is_empty().then_some(())
+        })
+        .await;
+        silent
+    }
+
     /// Starts that were planned between two instants, and took place only after the later one.
     pub(super) fn held_up(&mut self, from: Timestamp, to: Timestamp, wanted: impl Fn(&Line) -> bool) -> usize {
         self.read_on();
@@ -61,9 +82,11 @@ impl<'a> Firing<'a> {
         all.filter(|line| wanted(line) && line.planned > from && line.planned <= to && line.at > to).count()
     }
 
-    /// Starts that took place between two instants.
-    pub(super) fn count(&mut self, from: Timestamp, to: Timestamp) -> usize {
+    /// Starts of what servers fire that took place between two instants.
+    pub(super) fn count(&mut self, from: Timestamp, to: Timestamp, jobs: &[ChaosJob]) -> usize {
         self.read_on();
-        self.starts.values().flatten().filter(|line| line.at > from && line.at <= to).count()
+        let jobs = jobs.iter().filter(|job| job.needs_servers());
+        let lines = jobs.filter_map(|job| self.starts.get(&job.name)).flatten();
+        lines.filter(|line| line.at > from && line.at <= to).count()
     }
 }

@@ -1,12 +1,13 @@
 //! The jobs that fire all the time while the cluster suffers, and when each of them is due.
 
 use belfry_core::JobId;
+use belfry_core::job::MisfirePolicy;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::cluster::SHARDS;
 use crate::client::Client;
-use crate::judge::Promise;
+use crate::judge::{Firer, Promise};
 use crate::oracle;
 use crate::witness::Witness;
 
@@ -28,8 +29,16 @@ pub(super) struct ChaosJob {
     pub(super) jitter: SignedDuration,
     /// Fires every second, on whichever server owns its shard.
     pub(super) steady: bool,
+    fired: Fired,
     rhythm: Rhythm,
     from: Timestamp,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fired {
+    ByServers,
+    OnEach(MisfirePolicy),
+    AtHome(MisfirePolicy),
 }
 
 #[derive(Clone, Copy)]
@@ -53,11 +62,28 @@ struct Kind {
     work: &'static str,
     more: Value,
     promise: Promise,
+    fired: Fired,
 }
 
 impl Kind {
     fn new(prefix: &'static str, rhythm: Rhythm, work: &'static str, more: Value) -> Self {
-        Self { prefix, rhythm, work, more, promise: Promise::AtMostOnce }
+        Self { prefix, rhythm, work, more, promise: Promise::AtMostOnce, fired: Fired::ByServers }
+    }
+
+    /// Fired by nodes themselves.
+    fn local(prefix: &'static str, every_seconds: i64, work: &'static str, fired: Fired) -> Self {
+        let (run_on, policy) = match fired {
+            Fired::ByServers => ("one", MisfirePolicy::Latest),
+            Fired::OnEach(policy) => ("each", policy),
+            Fired::AtHome(policy) => ("home", policy),
+        };
+        let misfire = match policy {
+            MisfirePolicy::Skip => json!({"policy": "skip"}),
+            MisfirePolicy::Latest => json!({"policy": "latest"}),
+            MisfirePolicy::All => json!({"policy": "all", "limit": 100}),
+        };
+        let more = json!({"run_on": run_on, "misfire": misfire, "overlap": "allow"});
+        Self { fired, ..Self::new(prefix, Rhythm::EverySeconds(every_seconds), work, more) }
     }
 }
 
@@ -66,6 +92,24 @@ impl ChaosJob {
         match self.rhythm {
             Rhythm::EverySeconds(n) => oracle::every_seconds(n, self.from, up_to),
             Rhythm::OnceAMinute(second) => oracle::seconds_of_minute(&[second], self.from, up_to),
+        }
+    }
+
+    pub(super) fn needs_servers(&self) -> bool {
+        self.fired == Fired::ByServers
+    }
+
+    /// Every node fires it by itself.
+    pub(super) fn is_on_each(&self) -> bool {
+        matches!(self.fired, Fired::OnEach(_))
+    }
+
+    /// One for each that has every fire of it to account for.
+    pub(super) fn firers<'n>(&self, nodes: &'n [String]) -> Vec<Firer<'n>> {
+        match self.fired {
+            Fired::ByServers => vec![Firer::Server],
+            Fired::OnEach(misfire) => nodes.iter().map(|name| Firer::Node { name, misfire }).collect(),
+            Fired::AtHome(misfire) => vec![Firer::Home { misfire }],
         }
     }
 }
@@ -86,6 +130,7 @@ pub(super) async fn add_all(client: &Client, witness: &Witness, herd: usize) -> 
     });
     let again = Kind::new("again", Rhythm::EverySeconds(2), "sleep 1", more);
     kinds.push((AGAINS, Kind { promise: Promise::AtLeastOnce, ..again }));
+    kinds.extend(fired_by_nodes());
     for (count, kind) in kinds {
         for number in 0..count {
             let (name, shard) = add_paused(client, witness, &kind, number).await;
@@ -93,6 +138,20 @@ pub(super) async fn add_all(client: &Client, witness: &Witness, herd: usize) -> 
         }
     }
     jobs
+}
+
+/// More homes than there are nodes, so that every fault of a node hits one.
+fn fired_by_nodes() -> [(usize, Kind); 7] {
+    use MisfirePolicy::{All, Latest, Skip};
+    [
+        (1, Kind::local("each-often", 1, ":", Fired::OnEach(Latest))),
+        (1, Kind::local("each-all", 3, ":", Fired::OnEach(All))),
+        (1, Kind::local("each-skip", 5, "sleep 2", Fired::OnEach(Skip))),
+        (1, Kind::local("each-seldom", 10, ":", Fired::OnEach(Latest))),
+        (3, Kind::local("home-all", 2, ":", Fired::AtHome(All))),
+        (2, Kind::local("home-latest", 3, "sleep 1", Fired::AtHome(Latest))),
+        (1, Kind::local("home-skip", 5, "sleep 2", Fired::AtHome(Skip))),
+    ]
 }
 
 /// At least one in each shard, so that no server can stand still unseen.
@@ -146,6 +205,7 @@ async fn resume(client: &Client, kind: &Kind, name: String, shard: u64) -> Chaos
         overlap_forbidden: kind.more["overlap"] != "allow",
         jitter: if kind.more["jitter"].is_null() { SignedDuration::ZERO } else { JITTER },
         steady: false,
+        fired: kind.fired,
         rhythm: kind.rhythm,
         from: changed_at(&job),
     }

@@ -6,6 +6,7 @@ mod backend;
 mod clock;
 mod cluster;
 mod disk;
+mod end;
 mod faults;
 mod firing;
 mod jobs;
@@ -15,7 +16,7 @@ mod services;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 pub use backend::Backend;
 pub use clock::FakeClock;
@@ -27,17 +28,13 @@ use jobs::ChaosJob;
 pub use report::Report;
 use services::{Services, Standstill};
 
-use crate::client::Run;
-use crate::judge::{Case, MarkedLost, Tally, Trouble, TroubleOf, judge};
+use crate::judge::{Trouble, TroubleOf};
 use crate::seed::Seed;
-use crate::until::{now, until_within};
+use crate::until::now;
 use crate::witness::Witness;
 
 /// Until something fires again after a heal; beyond it the cluster is held broken.
 const RECOVERY_PATIENCE: Duration = Duration::from_secs(60);
-const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
-/// What a takeover may cost beyond the TTL before a start is late.
-const LATE_BEYOND_TTL: Duration = Duration::from_secs(5);
 
 pub struct Plan {
     /// The built `belfry`.
@@ -132,11 +129,11 @@ pub async fn run(plan: &Plan) -> Report {
         report.suffered(&suffered);
     }
     if !plan.quiet_machine {
-        troubles.push(Trouble { from: began, to: now(), of: TroubleOf::Everything });
+        troubles.push(Trouble { from: began, to: Timestamp::MAX, of: TroubleOf::Slowness });
     }
     report.kept_running(services.judge(&standstills));
     services.pause(cluster.any_client()).await;
-    finish(&cluster, &jobs, &witness, plan, &troubles, &mut report).await;
+    end::judge_all(&cluster, &jobs, &witness, plan, &troubles, &mut report).await;
     if let Some(folder) = &plan.keep {
         keep(&cluster, &witness, folder);
     }
@@ -150,86 +147,6 @@ fn tell(suffered: &Suffered, recovery: Option<Duration>, began: Timestamp) {
     let effect = suffered.effect.as_deref().unwrap_or("no effect was seen; it does not count");
     let (kind, again, takeover) = (suffered.kind.name(), seconds(recovery), seconds(suffered.takeover));
     eprintln!("{at:7.1} s  {kind}: {effect}; fires again after {again}, takeover {takeover}  [{}]", suffered.from);
-}
-
-/// Lets everything end, and judges.
-async fn finish(
-    cluster: &Cluster,
-    jobs: &[ChaosJob],
-    witness: &Witness,
-    plan: &Plan,
-    troubles: &[Trouble],
-    report: &mut Report,
-) {
-    let client = cluster.any_client();
-    // What comes after this is not judged: a pause takes its time to get around.
-    let end = now();
-    for job in jobs {
-        jobs::pause(client, job).await;
-    }
-    let due: Vec<Vec<Timestamp>> = jobs.iter().map(|job| job.due(end)).collect();
-    let due_in_all: usize = due.iter().map(Vec::len).sum();
-    let mut records: Vec<Run> = Vec::new();
-    // Whatever does not end or appear in time is for the judge to say.
-    let _all_ended = until_within(SETTLE_PATIENCE, async || {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        records = client.all_runs().await;
-        let all_ended = records.iter().all(Run::has_ended);
-        records.retain(|run| run.planned <= end);
-        (all_ended && records.len() >= due_in_all).then_some(())
-    })
-    .await;
-    let mut lines = witness.all();
-    lines.retain(|line| line.planned <= end);
-    let marked_lost = marked_lost(cluster).await;
-    let mut tally = Tally::default();
-    for (job, due) in jobs.iter().zip(&due) {
-        let lines: Vec<_> = lines.iter().filter(|line| line.job == job.name).cloned().collect();
-        let records: Vec<Run> = records.iter().filter(|run| run.job_name == job.name).cloned().collect();
-        let late_after = SignedDuration::try_from(plan.ttl + LATE_BEYOND_TTL).expect("a short time") + job.jitter;
-        let case = Case {
-            job: &job.name,
-            due,
-            witness: &lines,
-            records: &records,
-            promise: job.promise,
-            overlap_forbidden: job.overlap_forbidden,
-            late_after: plan.quiet_machine.then_some(late_after),
-            troubles,
-            marked_lost: &marked_lost,
-        };
-        report.faults.extend(judge(&case, &mut tally));
-    }
-    report.fires = due_in_all;
-    report.starts = lines.iter().filter(|line| line.mark == crate::witness::Mark::Started).count();
-    report.ends = tally;
-    report.count_reasons(&records);
-    if plan.quiet_machine {
-        report.judge_recoveries(plan.ttl);
-    }
-}
-
-/// What leaders said when they gave nodes up.
-async fn marked_lost(cluster: &Cluster) -> Vec<MarkedLost> {
-    let nodes = cluster.any_client().nodes().await;
-    let name_of = |id: &str| {
-        let node = nodes.iter().find(|node| node["id"] == id);
-        node.and_then(|node| node["name"].as_str()).map(str::to_owned)
-    };
-    let read = |line: &str| {
-        let (_, said) = line.split_once(" is marked lost: node ")?;
-        let (id, incarnation) = said.split_once(", incarnation ")?;
-        let at: Timestamp = line.split_whitespace().next()?.parse().ok()?;
-        let incarnation = incarnation.split_whitespace().next()?.parse().ok()?;
-        Some(MarkedLost { node: name_of(id)?, incarnation, at: in_real_time(at) })
-    };
-    cluster.logs().values().flat_map(|log| log.lines().filter_map(read).collect::<Vec<_>>()).collect()
-}
-
-/// A server whose clock was an hour off says so in its log.
-fn in_real_time(said: Timestamp) -> Timestamp {
-    let hours = now().duration_since(said).as_secs_f64() / 3600.0;
-    said + SignedDuration::from_hours(if hours < -0.4 { -1 } else { i64::from(hours > 0.9) })
 }
 
 fn keep(cluster: &Cluster, witness: &Witness, folder: &std::path::Path) {

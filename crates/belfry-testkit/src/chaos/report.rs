@@ -32,6 +32,8 @@ pub struct Report {
     pub ends: Tally,
     /// Of the runs that came to nothing.
     reasons: BTreeMap<String, usize>,
+    /// Runs that nodes fired by themselves, by what their records say of it.
+    marks: BTreeMap<String, usize>,
     pub faults: Vec<Fault>,
     /// What is wrong beyond single fires.
     pub broken: Vec<String>,
@@ -54,6 +56,7 @@ impl Report {
             starts: 0,
             ends: Tally::default(),
             reasons: BTreeMap::new(),
+            marks: BTreeMap::new(),
             faults: Vec::new(),
             broken: Vec::new(),
             recoveries: Vec::new(),
@@ -75,6 +78,12 @@ impl Report {
         for record in records.iter().filter(|record| record.state != "succeeded") {
             let reason = record.why().replace(|c: char| c.is_ascii_digit(), "#");
             *self.reasons.entry(format!("{}: {reason}", record.state)).or_default() += 1;
+        }
+    }
+
+    pub(super) fn fired_by_nodes(&mut self, records: &[Run]) {
+        for mark in records.iter().flat_map(|record| &record.marks) {
+            *self.marks.entry(mark.clone()).or_default() += 1;
         }
     }
 
@@ -156,6 +165,12 @@ impl fmt::Display for Report {
         for (reason, count) in &self.reasons {
             writeln!(f, "    {count:>5} {reason}")?;
         }
+        let marked = |mark| self.marks.get(mark).copied().unwrap_or(0);
+        let (local, cut_off, twice) = (marked("local"), marked("cut_off"), marked("may_have_run_twice"));
+        writeln!(
+            f,
+            "  nodes fired {local} by themselves, {cut_off} without contact to a server; {twice} may have run twice"
+        )?;
         let verdicts = self.verdicts();
         let count = |kind: &&str| format!("{kind} {}", verdicts.get(kind).copied().unwrap_or(0));
         writeln!(f, "  verdicts: {}", Fault::KINDS.iter().map(count).collect::<Vec<_>>().join(", "))?;

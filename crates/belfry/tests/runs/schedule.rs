@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use belfry_testkit::{
-    Belfry, Case, Client, Layout, Promise, Run, Tally, Witness, judge, now, oracle, sleep_until, until,
+    Belfry, Case, Client, Firer, Layout, Promise, Run, Tally, Witness, judge, now, oracle, sleep_until, until,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -38,6 +38,7 @@ async fn pause_and_judge(belfry: &Belfry, witness: &Witness, name: &str, due: im
         due: &due,
         witness: &lines,
         records: &records,
+        firer: Firer::Server,
         promise: Promise::AtMostOnce,
         overlap_forbidden: false,
         late_after: None,
