@@ -24,6 +24,7 @@ macro_rules! store_conformance {
             jobs::a_removed_job_frees_its_name_and_keeps_its_history,
             jobs::of_two_editors_exactly_one_wins,
             jobs::a_schedule_counts_from_its_change_only,
+            jobs::changes_in_one_moment_count_from_different_instants,
             jobs::apply_changes_all_or_nothing,
             jobs::apply_reuses_a_name_that_it_frees,
             jobs::followers_miss_no_change_under_concurrency,

@@ -115,6 +115,15 @@ pub async fn a_schedule_counts_from_its_change_only(store: Store) {
     assert_eq!(store.job("default", "a").await.unwrap().unwrap(), moved);
 }
 
+/// By this instant servers and nodes tell whether the fires of a job have changed.
+pub async fn changes_in_one_moment_count_from_different_instants(store: Store) {
+    let paused = JobDocument { enabled: false, ..document("default", "a") };
+    let a = job(&store, 1, paused).await;
+    let resumed = store.update_job(a.id, 1, document("default", "a"), a.counts_from, &ann()).await.unwrap();
+    assert!(resumed.counts_from > a.counts_from);
+    assert_eq!(store.job("default", "a").await.unwrap().unwrap(), resumed);
+}
+
 pub async fn apply_changes_all_or_nothing(store: Store) {
     let a = job(&store, 1, document("default", "a")).await;
     let b = job(&store, 2, document("default", "b")).await;

@@ -2,6 +2,7 @@
 //! repeat every guard, so that what was read may be out of date without harm.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use belfry_core::job::{Action, RunOn, Webhook};
 use belfry_core::{Job, JobDocument, JobId, Timestamp};
@@ -18,6 +19,11 @@ use crate::{Actor, ChangeRefused, StoreError};
 const WORDS_CHARS_MAX: usize = 400;
 /// Two receivers that are the same so far share their turns.
 const RECEIVER_CHARS_MAX: usize = 128;
+
+/// Whoever has a copy of a job sees by the moment that its fires count from whether they have changed.
+fn another_moment(now: Timestamp, last: Timestamp) -> Timestamp {
+    if ms(now) == ms(last) { last.saturating_add(Duration::from_millis(1)).unwrap_or(now) } else { now }
+}
 
 /// What the changes stand on, as last read.
 #[derive(Default)]
@@ -117,7 +123,10 @@ pub(super) fn plan(changes: &[Change], current: &Current, now: Timestamp, actor:
             }
             Change::Update { id, expected_revision, document } => {
                 let old = &current.living[id];
-                let counts_from = if old.document.schedule_differs(document) { now } else { old.counts_from };
+                let counts_from = match old.document.schedule_differs(document) {
+                    true => another_moment(now, old.counts_from),
+                    false => old.counts_from,
+                };
                 let job = Job {
                     revision: expected_revision + 1,
                     document: document.clone(),
