@@ -2,10 +2,10 @@
 //! is said which may be removed.
 //!
 //! **Why nobody who lives loses his.** The removal guards the version that was seen, so a single beat in between refuses it, and one that is
-//! late or comes twice does nothing. That version is its last word, an hour old; or it stood still for a day in which a beat would have been
+//! late or comes twice does nothing. That version is its last word, an hour old; or it stood still for a week in which a beat would have been
 //! heard: in the same lists the looker's own beats went on, never a TTL apart, so that commits came through and lists were new. Whatever else
 //! (a coordinator that is away, takes no commits, or answers with old lists; a looker that stood still) begins the time anew. Who was cut off
-//! for all of the day was held dead after a TTL already, and everything it had was free to be taken; now its next beat is refused, and it
+//! for all of the week was held dead after a TTL already, and everything it had was free to be taken; now its next beat is refused, and it
 //! begins again under a new id. Who takes a seat from it guards that its heartbeat is absent ([`Vacancy::OwnerGone`](crate::Vacancy)), which it
 //! stays.
 
@@ -16,7 +16,7 @@ use belfry_core::Version;
 use crate::{Commit, CoordError, Coordinator, Entry, Guard, Observer, WRITES_PER_COMMIT_MAX, Write};
 
 const AFTER_END: Duration = Duration::from_secs(3600);
-const AFTER_SILENCE: Duration = Duration::from_secs(86_400);
+const AFTER_SILENCE: Duration = Duration::from_secs(7 * 86_400);
 
 /// What one server sees of those that are gone.
 pub struct Former {
