@@ -313,15 +313,14 @@ async fn register(context: &Context, hello: &Hello, report: &NodeReport) -> Resu
         warn!(node = %hello.name, "the node cannot be registered: {cause}");
         SessionRefused::NotNow
     })?;
-    match registered {
-        Registered::Yes => {}
-        Registered::Dead => return Ok(None),
-        // What it fired alone is marked by the homes as they are now, and hints of them may be on their way.
-        Registered::AfterADeath => homes::look(context).await.map_err(|cause| {
-            context.coordinator_health.away(context.now(), &cause);
-            SessionRefused::NotNow
-        })?,
+    if registered == Registered::Dead {
+        return Ok(None);
     }
+    // What it fired alone is marked by the homes as they are now, and hints of them may be on their way.
+    homes::look(context).await.map_err(|cause| {
+        context.coordinator_health.away(context.now(), &cause);
+        SessionRefused::NotNow
+    })?;
     let said = NodeRecord {
         id: report.node,
         name: hello.name.clone(),

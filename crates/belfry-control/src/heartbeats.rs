@@ -37,8 +37,6 @@ pub struct Carrier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registered {
     Yes,
-    /// Its node's former incarnation was held dead, and what was its own may be another's by now.
-    AfterADeath,
     /// This incarnation was marked lost and its runs were given up, or a later one has registered: it never comes back.
     Dead,
 }
@@ -63,9 +61,7 @@ pub async fn register(context: &Context, report: &NodeReport) -> Result<Register
         match context.coordinator.commit(vec![guard], vec![put]).await {
             Ok(Commit::Applied(version)) => {
                 context.carrier.versions().insert(report.node, (report.incarnation, version, 1));
-                let was_held_dead =
-                    before.and_then(|entry| Heartbeat::decode(&entry).ok()).is_some_and(|of| of.life == Life::Lost);
-                return Ok(if was_held_dead { Registered::AfterADeath } else { Registered::Yes });
+                return Ok(Registered::Yes);
             }
             Ok(Commit::Conflict { .. }) => {}
             // Looks again: registering twice is harmless, the incarnation is the same.

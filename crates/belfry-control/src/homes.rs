@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use belfry_coord::{Commit, CoordError, Guard, Watch, Write, keys};
+use belfry_coord::{Commit, CoordError, Guard, Heartbeat, Life, Watch, Write, keys};
 use belfry_core::homes::{Dwelling, Home, Homeless, Move, plan};
 use belfry_core::job::RunOn;
 use belfry_core::room::Amounts;
@@ -32,7 +32,8 @@ pub struct Homes {
     by_job: RwLock<HashMap<JobId, (Home, Version)>>,
     /// Jobs may have come, gone or changed since the leader read them.
     jobs_changed: AtomicBool,
-    looking: Mutex<()>,
+    /// When the last look began, on the boottime clock.
+    looked_at: Mutex<Option<Duration>>,
 }
 
 impl Homes {
@@ -87,8 +88,13 @@ pub async fn follow(context: Arc<Context>) {
 
 /// What was written before the call is known after it.
 pub async fn look(context: &Context) -> Result<(), CoordError> {
-    // One at a time: what was read earlier must not come after what was read later.
-    let looking = context.homes.looking.lock().await;
+    let asked_at = context.clock.boottime();
+    // One at a time: what was read earlier must not come after what was read later. All who waited are served by one.
+    let mut looked_at = context.homes.looked_at.lock().await;
+    if looked_at.is_some_and(|at| at > asked_at) {
+        return Ok(());
+    }
+    let began = context.clock.boottime();
     let entries = context.coordinator.list(keys::HOMES).await?;
     let homes = entries.iter().filter_map(|entry| {
         let job = entry.key.strip_prefix(keys::HOMES)?.parse().ok()?;
@@ -101,7 +107,8 @@ pub async fn look(context: &Context) -> Result<(), CoordError> {
         }
     });
     let changed = context.homes.are(homes.collect());
-    drop(looking);
+    *looked_at = Some(began);
+    drop(looked_at);
     if changed {
         for (_, inbox) in context.shards.all() {
             let _ = inbox.send(ShardMessage::HomesChanged).await;
@@ -155,7 +162,7 @@ impl Assigner {
             match step {
                 Move::Release { job } => {
                     let Some((home, _)) = homes.get(&job) else { continue };
-                    put(context, job, homes.get(&job), Home { leaving: true, ..*home }).await?;
+                    put(context, job, homes.get(&job), Home { leaving: true, ..*home }, None).await?;
                 }
                 Move::Assign { job, node } => {
                     let Some(definition) = wanted.get(&job) else { continue };
@@ -163,8 +170,9 @@ impl Assigner {
                     if store_is_away && old.is_some_and(|(home, _)| home.node.is_some()) {
                         continue; // it would be asked, and let the others wait
                     }
+                    let Ok(dead) = held_dead(context, old).await? else { continue };
                     match after(context, definition, old).await {
-                        Ok(home) => put(context, job, old, Home { node: Some(node), ..home }).await?,
+                        Ok(home) => put(context, job, old, Home { node: Some(node), ..home }, dead).await?,
                         // Where its fires were left off is not known, and they must not run again.
                         Err(cause) => {
                             context.store_health.away(context.now(), crate::chain(&cause));
@@ -202,15 +210,38 @@ async fn after(context: &Context, job: &Job, old: Option<&(Home, Version)>) -> R
     Ok(next)
 }
 
+/// It is back, and is asked to let go.
+struct Back;
+
+/// What keeps a home that was held dead from coming back unseen while its job is given away: a server that lets it in afterwards knows
+/// the new home, and marks what the old one fired.
+async fn held_dead(
+    context: &Context,
+    old: Option<&(Home, Version)>,
+) -> Result<Result<Option<Guard>, Back>, CoordError> {
+    let Some(node) = old.and_then(|(home, _)| home.node) else { return Ok(Ok(None)) };
+    let key = keys::node(node);
+    let Some(entry) = context.coordinator.get(&key).await? else { return Ok(Ok(Some(Guard::Absent(key)))) };
+    let beats = Heartbeat::decode(&entry).is_ok_and(|heartbeat| heartbeat.life == Life::Beating);
+    Ok(if beats { Err(Back) } else { Ok(Some(Guard::At(key, entry.version))) })
+}
+
 /// Somebody who was quicker is seen at the next look.
-async fn put(context: &Context, job: JobId, old: Option<&(Home, Version)>, home: Home) -> Result<(), CoordError> {
+async fn put(
+    context: &Context,
+    job: JobId,
+    old: Option<&(Home, Version)>,
+    home: Home,
+    unless: Option<Guard>,
+) -> Result<(), CoordError> {
     let key = keys::home(job);
     let guard = match old {
         Some((_, version)) => Guard::At(key.clone(), *version),
         None => Guard::Absent(key.clone()),
     };
+    let guards = unless.into_iter().chain([guard]).collect();
     let value = Bytes::from(serde_json::to_vec(&home).expect("numbers and ids are always JSON"));
-    match context.coordinator.commit(vec![guard], vec![Write::Put(key, value)]).await? {
+    match context.coordinator.commit(guards, vec![Write::Put(key, value)]).await? {
         Commit::Applied(_) => match home {
             Home { leaving: true, .. } => tracing::info!(%job, "its home is asked to let go of it"),
             Home { node: Some(node), .. } => tracing::info!(%job, %node, "the job has a home"),
@@ -229,7 +260,7 @@ pub async fn released(context: &Context, node: NodeId, job: JobId, term: u64, cu
     }
     let vacant = Home { node: None, leaving: false, from_ms: home.from_ms.max(cursor_ms), ..home };
     let done = async {
-        put(context, job, Some(&(home, version)), vacant).await?;
+        put(context, job, Some(&(home, version)), vacant, None).await?;
         look(context).await
     };
     if let Err(cause) = done.await {
