@@ -198,6 +198,18 @@ impl Trouble {
         }
     }
 
+    /// A node that is held dead while its sessions live tells at once what it fired when it goes on, to servers that hear of its job's
+    /// new home only within a second.
+    fn can_leave_unmarked(&self, record: &Run) -> bool {
+        let is_silent = match &self.of {
+            TroubleOf::Slowness => true,
+            TroubleOf::Node(name, Harm::Paused) => record.node_name.as_ref() == Some(name),
+            TroubleOf::Node(_, Harm::Killed | Harm::CutOff | Harm::DiskFull) => false,
+            TroubleOf::Everything | TroubleOf::Servers => false,
+        };
+        is_silent && self.meets(record.planned - CAUGHT_UP_WITHIN, record.planned + CAUGHT_UP_WITHIN)
+    }
+
     /// A fire may be late, or be missed.
     fn can_hold_up(&self, firer: Firer<'_>) -> bool {
         match (firer, &self.of) {
@@ -252,10 +264,12 @@ impl Case<'_> {
         self.troubles.iter().filter(|trouble| trouble.can_hold_up(self.firer))
     }
 
-    /// Of this run another node may have run the fire as well, and its record says so.
+    /// Of this run another node may have run the fire as well, and its record says so, or cannot be held to say so.
     fn is_marked(&self, run: &str) -> bool {
+        let may_be_silent = |record: &Run| self.troubles.iter().any(|trouble| trouble.can_leave_unmarked(record));
+        let mut of_run = self.records.iter().filter(|record| record.id == run);
         matches!(self.firer, Firer::Home { .. })
-            && self.records.iter().any(|record| record.id == run && record.may_have_run_twice())
+            && of_run.any(|record| record.may_have_run_twice() || may_be_silent(record))
     }
 }
 

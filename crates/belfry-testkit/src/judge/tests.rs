@@ -279,7 +279,10 @@ fn a_fire_runs_at_two_homes_only_where_a_record_says_so() {
     assert!(kinds(&[old.clone(), new.clone()], cut_off()).is_empty());
     assert!(kinds(std::slice::from_ref(&old), cut_off()).is_empty(), "the next home began after it");
     let silent = on("a", "R", 1, &["local", "cut_off"]);
-    assert_eq!(kinds(&[silent, new.clone()], cut_off()), ["doubled", "recorded twice"]);
+    let both = [silent, new.clone()];
+    assert_eq!(kinds(&both, cut_off()), ["doubled", "recorded twice"]);
+    assert!(kinds(&both, Some(of_node("a", Harm::Paused))).is_empty(), "it told of it at once");
+    assert_eq!(kinds(&both, Some(of_node("c", Harm::Paused))), ["doubled", "recorded twice"]);
     assert_eq!(kinds(&[old.clone(), new.clone()], None), ["marked without cause"]);
     let again = Line { at: at(11.0), ..old.0[0].clone() };
     let thrice = [old.0.to_vec(), vec![again], new.0.to_vec()].concat();
@@ -293,7 +296,10 @@ fn a_fire_that_everybody_has_cancelled_is_left_out() {
     let cancelled = |why: &str| Run { reason: Some(why.to_owned()), ..record("cancelled") };
     let removed = cancelled("its job was removed from this node before it started");
     let cut_off = || Some(of_node("a", Harm::CutOff));
-    assert_eq!(kinds_by_node(MisfirePolicy::All, &[], &[removed.clone()], cut_off()), ["cancelled without cause"]);
+    assert_eq!(
+        kinds_by_node(MisfirePolicy::All, &[], std::slice::from_ref(&removed), cut_off()),
+        ["cancelled without cause"]
+    );
     assert!(
         kinds_by_node(MisfirePolicy::All, &[], &[cancelled("its job was paused before its instant")], None).is_empty()
     );
