@@ -131,6 +131,8 @@ pub async fn run(plan: &Plan) -> Report {
     if !plan.quiet_machine {
         troubles.push(Trouble { from: began, to: Timestamp::MAX, of: TroubleOf::Slowness });
     }
+    // The last fault may have ended one a moment ago. One that never runs again is for its judge to say.
+    let _all_run = services.until_all_run().await;
     report.kept_running(services.judge(&standstills));
     services.pause(cluster.any_client()).await;
     end::judge_all(&cluster, &jobs, &witness, plan, &troubles, &mut report).await;
