@@ -22,12 +22,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::context::Context;
-use crate::heartbeats::{Beat, Registered};
+use crate::heartbeats::{self, Beat, Registered};
 use crate::homes;
 use crate::joins::{self, NotLetIn};
 use crate::machine;
 use crate::nodes::{Arrival, Said};
 use crate::shard::{NodeReport, ShardMessage};
+use crate::view::Health;
 
 /// Orders that may wait for a slow agent; the ones beyond it are sent again by the shards.
 pub const ORDERS_WAITING_MAX: usize = 32_768;
@@ -309,7 +310,7 @@ async fn admit(context: &Context, hello: Hello, door: Door) -> Result<Visitor, S
 /// The heartbeat key names the new incarnation before anyone is told of it: from then on the old one is gone for everybody.
 async fn register(context: &Context, hello: &Hello, report: &NodeReport) -> Result<Option<NodeRecord>, SessionRefused> {
     let now = context.now();
-    let registered = crate::heartbeats::register(context, report).await.map_err(|cause| {
+    let registered = heartbeats::register(context, report).await.map_err(|cause| {
         warn!(node = %hello.name, "the node cannot be registered: {cause}");
         SessionRefused::NotNow
     })?;
@@ -384,7 +385,7 @@ impl Conversation<'_> {
                     sequence: beat.sequence,
                     answer: self.orders.clone(),
                 };
-                crate::heartbeats::carry(self.context, beat);
+                heartbeats::carry(self.context, beat);
             }
             from_agent::Message::Taken(taken) => {
                 let refused = (!taken.refused.is_empty()).then_some(taken.refused);
@@ -396,6 +397,7 @@ impl Conversation<'_> {
                 self.to_shard(taken.key, |run, attempt| ShardMessage::Taken { run, attempt, from, refused }).await;
             }
             from_agent::Message::Started(session::Started { key, at_ms, local: Some(facts), overdue_at_ms }) => {
+                self.know_homes(&facts).await;
                 let event = Event::Started { at: instant(at_ms), attempt: 1 };
                 if let Some(mut run) = self.local_run(key, &facts)
                     && run.on(event).is_ok()
@@ -524,6 +526,7 @@ impl Conversation<'_> {
         }
         if let Some(facts) = &ended.local {
             if self.context.recorder.takes_local_end(self.context, run, attempt, self.report.node) {
+                self.know_homes(facts).await;
                 self.local_ended(ended.key.clone(), facts, &ended);
             }
             return;
@@ -556,6 +559,25 @@ impl Conversation<'_> {
                 late.context.store_health.away(late.context.now(), crate::chain(&cause));
             }
         });
+    }
+
+    /// A run of a home is marked by the homes as they are. They were read after the node registered here; since then they can have been given
+    /// away only when it was held dead, as one is that was paused: it goes on where it was, and tells before it hears of that.
+    async fn know_homes(&self, facts: &session::LocalRun) {
+        let context = self.context;
+        if facts.home_term == 0 || heartbeats::has_beaten_lately(context, self.report.node, self.report.incarnation) {
+            return;
+        }
+        // While the coordinator is away to this server, what it knows has to do: nobody's history waits for that.
+        if matches!(context.coordinator_health.get(), Health::Away { .. }) {
+            return;
+        }
+        let why = match tokio::time::timeout(context.config.ttl / 4, homes::look(context)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(cause)) => cause.to_string(),
+            Err(_) => "the homes could not be read in time".to_owned(),
+        };
+        context.coordinator_health.away(context.now(), why);
     }
 
     /// A run that the node fired by itself: whoever hears of it records it. None: it is not the node's to tell.

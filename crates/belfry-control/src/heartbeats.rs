@@ -29,8 +29,18 @@ pub struct Beat {
 #[derive(Default)]
 pub struct Carrier {
     waiting: Mutex<HashMap<NodeId, Beat>>,
-    versions: Mutex<HashMap<NodeId, (Incarnation, Version, u64)>>,
+    versions: Mutex<HashMap<NodeId, LastBeat>>,
     wake: Notify,
+}
+
+/// Of a node, as far as this server knows.
+#[derive(Clone, Copy)]
+struct LastBeat {
+    incarnation: Incarnation,
+    version: Version,
+    count: u64,
+    /// When this server began to carry it, on the boottime clock. None: another one did.
+    carried_at: Option<Duration>,
 }
 
 /// What became of a registration.
@@ -51,16 +61,18 @@ pub async fn register(context: &Context, report: &NodeReport) -> Result<Register
             context
                 .carrier
                 .versions()
-                .retain(|node, (carried, ..)| *node != report.node || *carried != report.incarnation);
+                .retain(|node, last| *node != report.node || last.incarnation != report.incarnation);
             return Ok(Registered::Dead);
         }
         let guard = before.as_ref().map_or(Guard::Absent(key.clone()), |entry| Guard::At(key.clone(), entry.version));
         let beat =
             Heartbeat { beat: 1, life: Life::Beating, info: serde_json::json!({ "incarnation": report.incarnation }) };
         let put = Write::Put(key.clone(), beat.encode()?);
+        let carried_at = Some(context.clock.boottime());
         match context.coordinator.commit(vec![guard], vec![put]).await {
             Ok(Commit::Applied(version)) => {
-                context.carrier.versions().insert(report.node, (report.incarnation, version, 1));
+                let last = LastBeat { incarnation: report.incarnation, version, count: 1, carried_at };
+                context.carrier.versions().insert(report.node, last);
                 return Ok(Registered::Yes);
             }
             Ok(Commit::Conflict { .. }) => {}
@@ -77,6 +89,13 @@ fn is_dead(entry: &Entry, incarnation: Incarnation) -> bool {
     let Ok(heartbeat) = Heartbeat::decode(entry) else { return false };
     let known = heartbeat.info.get("incarnation").and_then(serde_json::Value::as_u64).map(Incarnation);
     known.is_some_and(|known| known > incarnation || (known == incarnation && heartbeat.life == Life::Lost))
+}
+
+/// So lately that nobody can have held this incarnation dead since: that takes a TTL after the last beat.
+pub fn has_beaten_lately(context: &Context, node: NodeId, incarnation: Incarnation) -> bool {
+    let last = context.carrier.versions().get(&node).copied();
+    let carried_at = last.filter(|last| last.incarnation == incarnation).and_then(|last| last.carried_at);
+    carried_at.is_some_and(|at| context.clock.boottime().saturating_sub(at) < context.config.ttl / 2)
 }
 
 pub fn carry(context: &Context, beat: Beat) {
@@ -107,13 +126,15 @@ async fn commit(context: &Context, beats: &[Beat]) {
         if carried.writes.is_empty() {
             return;
         }
+        let carried_at = Some(context.clock.boottime());
         // A member that has lost its leader with the commit on its way keeps it for seconds, when others could be committed long since.
         let asked = context.coordinator.commit(carried.guards, carried.writes);
         match tokio::time::timeout(patience(context), asked).await.unwrap_or(Err(CoordError::Unknown)) {
             Ok(Commit::Applied(version)) => {
                 context.coordinator_health.ok();
                 for (beat, count) in carried.beats {
-                    context.carrier.versions().insert(beat.node, (beat.incarnation, version, count));
+                    let last = LastBeat { incarnation: beat.incarnation, version, count, carried_at };
+                    context.carrier.versions().insert(beat.node, last);
                     answer(beat, true);
                 }
                 return;
@@ -154,17 +175,17 @@ fn compose<'a>(context: &Context, beats: &[&'a Beat]) -> Carried<'a> {
     for beat in beats {
         let known = context.carrier.versions().get(&beat.node).copied();
         match known {
-            Some((incarnation, version, count)) if incarnation == beat.incarnation => {
+            Some(last) if last.incarnation == beat.incarnation => {
                 let record = Heartbeat {
-                    beat: count + 1,
+                    beat: last.count + 1,
                     life: Life::Beating,
-                    info: serde_json::json!({ "incarnation": incarnation }),
+                    info: serde_json::json!({ "incarnation": last.incarnation }),
                 };
                 let Ok(value) = record.encode() else { continue };
                 let key = keys::node(beat.node);
-                carried.guards.push(Guard::At(key.clone(), version));
+                carried.guards.push(Guard::At(key.clone(), last.version));
                 carried.writes.push(Write::Put(key, value));
-                carried.beats.push((beat, count + 1));
+                carried.beats.push((beat, last.count + 1));
             }
             // Another incarnation of this node has registered, or it was marked lost.
             Some(_) | None => answer(beat, false),
@@ -196,7 +217,7 @@ async fn look(context: &Context, beat: &Beat) -> Option<Known> {
         }
     };
     let known = context.carrier.versions().get(&beat.node).copied();
-    if entry.as_ref().zip(known).is_some_and(|(entry, (_, version, _))| entry.version < version) {
+    if entry.as_ref().zip(known).is_some_and(|(entry, last)| entry.version < last.version) {
         return Some(Known::Alive); // a read that is older than what is known says nothing
     }
     let heartbeat = entry.as_ref().and_then(|entry| Heartbeat::decode(entry).ok());
@@ -206,7 +227,8 @@ async fn look(context: &Context, beat: &Beat) -> Option<Known> {
     });
     match (entry, heartbeat) {
         (Some(entry), Some(heartbeat)) if same => {
-            context.carrier.versions().insert(beat.node, (beat.incarnation, entry.version, heartbeat.beat));
+            let (incarnation, version, count) = (beat.incarnation, entry.version, heartbeat.beat);
+            context.carrier.versions().insert(beat.node, LastBeat { incarnation, version, count, carried_at: None });
             Some(Known::Alive)
         }
         _ => {
@@ -222,7 +244,7 @@ fn answer(beat: &Beat, accepted: bool) {
 }
 
 impl Carrier {
-    fn versions(&self) -> std::sync::MutexGuard<'_, HashMap<NodeId, (Incarnation, Version, u64)>> {
+    fn versions(&self) -> std::sync::MutexGuard<'_, HashMap<NodeId, LastBeat>> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -198,16 +198,10 @@ impl Trouble {
         }
     }
 
-    /// A node that is held dead while its sessions live tells at once what it fired when it goes on, to servers that hear of its job's
-    /// new home only within a second.
+    /// Where the machine may be slow a server may not come to read the homes anew before it records what a former one fired.
     fn can_leave_unmarked(&self, record: &Run) -> bool {
-        let is_silent = match &self.of {
-            TroubleOf::Slowness => true,
-            TroubleOf::Node(name, Harm::Paused) => record.node_name.as_ref() == Some(name),
-            TroubleOf::Node(_, Harm::Killed | Harm::CutOff | Harm::DiskFull) => false,
-            TroubleOf::Everything | TroubleOf::Servers => false,
-        };
-        is_silent && self.meets(record.planned - CAUGHT_UP_WITHIN, record.planned + CAUGHT_UP_WITHIN)
+        matches!(self.of, TroubleOf::Slowness)
+            && self.meets(record.planned - CAUGHT_UP_WITHIN, record.planned + CAUGHT_UP_WITHIN)
     }
 
     /// A fire may be late, or be missed.

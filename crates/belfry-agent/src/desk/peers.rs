@@ -63,9 +63,14 @@ impl Peers {
         self.sessions.get(&session).is_some_and(Option::is_some)
     }
 
-    /// `preferred` while it lives, else any.
+    /// `preferred` while it lives, else the one that carries heartbeats, which knows that this node is not held dead; else any.
     pub(super) fn route(&self, preferred: Option<SessionId>) -> Option<SessionId> {
-        preferred.filter(|session| self.is_ready(*session)).or_else(|| self.ready().next().map(|(session, _)| session))
+        let known = [preferred, self.carrier].into_iter().flatten().find(|session| self.is_ready(*session));
+        known.or_else(|| self.first())
+    }
+
+    fn first(&self) -> Option<SessionId> {
+        self.ready().next().map(|(session, _)| session)
     }
 
     /// The one session that heartbeats go through, with its TTL; another one when `silent` says so of the last.
@@ -74,9 +79,9 @@ impl Peers {
         let next = match current {
             Some(session) if !silent(session) => Some(session),
             Some(session) => {
-                self.ready().map(|(other, _)| other).find(|other| *other > session).or_else(|| self.route(None))
+                self.ready().map(|(other, _)| other).find(|other| *other > session).or_else(|| self.first())
             }
-            None => self.route(None),
+            None => self.first(),
         };
         self.carrier = next;
         let ttl = self.sessions.get(&next?).copied().flatten()?;
@@ -189,6 +194,9 @@ mod tests {
         assert_eq!(carrier(true), Some(TWO));
         assert_eq!(carrier(false), Some(TWO));
         assert_eq!(carrier(true), Some(ONE));
+        assert_eq!(carrier(true), Some(TWO));
+        assert_eq!(peers.route(None), Some(TWO), "results go where it is known that the node lives");
+        assert_eq!(peers.route(Some(ONE)), Some(ONE));
         peers.close(ONE);
         assert_eq!(peers.carrier(|_| false), Some((TWO, TTL)));
         peers.close(TWO);

@@ -14,7 +14,7 @@ use belfry_core::homes::Home;
 use belfry_core::id::Slot;
 use belfry_core::job::{Action, JobDocument, RunOn, Shell};
 use belfry_core::job_table::{Firer, JobTable};
-use belfry_core::run::{Marks, RunState};
+use belfry_core::run::{Marks, Run, RunState};
 use belfry_core::{Job, JobId, NodeId, RunId, Timestamp};
 use belfry_proto::session::{self, to_agent};
 use belfry_store::{RunFilter, Store};
@@ -554,14 +554,24 @@ async fn what_a_former_home_ran_after_it_was_held_dead_is_marked() {
     server.stop().await;
 }
 
-/// The server that a former home comes back to need not be the one that gave its job away, and may have heard nothing of that.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_former_home_tells_a_server_that_knows_old_homes_is_marked() {
+/// How a former home tells of what it fired alone, to a server that has heard nothing of the new one.
+enum Back {
+    /// As a new incarnation, since it was told that it is held dead.
+    Registered,
+    /// It was paused, and goes on in the session that it had.
+    GoneOn,
+}
+
+async fn told_to_a_server_that_knows_old_homes(back: Back) -> Run {
     let cluster = Cluster::new().await;
     let leader = cluster.server("a").await;
     let late_reader = Arc::new(Faulty::new(cluster.coordinator.clone()));
     let other = Cluster { coordinator: late_reader.clone(), ..cluster.clone() }.server("b").await;
     let former = Session::open(&leader, 1).await;
+    let mut session = match back {
+        Back::Registered => Session::connect(&other, 1),
+        Back::GoneOn => Session::open(&other, 1).await,
+    };
     let alone = |document: &mut JobDocument| {
         document.run_on = RunOn::Home;
         document.schedule.0.push("@yearly".into());
@@ -585,15 +595,31 @@ async fn what_a_former_home_tells_a_server_that_knows_old_homes_is_marked() {
     // It was told that something has changed, has read, and will read again only much later.
     until(|| late_reader.old_lists() > lists).await;
     late_reader.read_fresh();
-    let mut again = Session::connect(&other, 1);
-    again.hello(2).await;
+    match back {
+        Back::Registered => session.hello(2).await,
+        // Nobody is held dead before that.
+        Back::GoneOn => tokio::time::sleep(TTL / 2).await,
+    }
     let after_the_move = SystemClock.now().round(jiff::Unit::Millisecond).unwrap();
     let late = fired_alone(job, former.node, after_the_move, term);
-    again.say(late.clone()).await;
+    session.say(late.clone()).await;
     let run = cluster.stored(late.key.unwrap().run.parse().unwrap(), |_| true).await;
-    assert!(run.marks.may_have_run_twice, "{run:?}");
     other.stop().await;
     leader.stop().await;
+    run
+}
+
+/// The server that a former home comes back to need not be the one that gave its job away, and may have heard nothing of that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_former_home_tells_a_server_that_knows_old_homes_is_marked() {
+    let run = told_to_a_server_that_knows_old_homes(Back::Registered).await;
+    assert!(run.marks.may_have_run_twice, "{run:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_former_home_tells_before_it_hears_that_it_was_held_dead_is_marked() {
+    let run = told_to_a_server_that_knows_old_homes(Back::GoneOn).await;
+    assert!(run.marks.may_have_run_twice, "{run:?}");
 }
 
 #[test]
