@@ -65,7 +65,23 @@ pub(crate) struct Moment {
     pub shown_ms: i64,
 }
 
+/// More than two readings of the clocks differ by, and less than anybody minds.
+const AS_TOLD_MS: u64 = 100;
+
+/// Something that servers were told of when it happened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub at: Duration,
+    pub ms: i64,
+}
+
 impl Moment {
+    /// As it was told, unless the clock was found wrong since.
+    pub(crate) fn ms_of(&self, told: Told) -> i64 {
+        let ms = self.ms_at(told.at);
+        if ms.abs_diff(told.ms) <= AS_TOLD_MS { told.ms } else { ms }
+    }
+
     /// The time of what happened at this boottime.
     pub(crate) fn ms_at(&self, boot: Duration) -> i64 {
         (self.wall_ms * 1000 + micros(boot) - micros(self.boot)).div_euclid(1000)
@@ -74,4 +90,21 @@ impl Moment {
 
 pub(crate) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_stays_as_it_was_unless_the_clock_was_found_wrong_since() {
+        let told = Told { at: Duration::from_secs(10), ms: 1_000_010_000 };
+        let at = |wall_ms| Moment { boot: Duration::from_millis(12_500), wall_ms, shown_ms: wall_ms };
+        for drift_ms in [-100, -1, 0, 1, 100] {
+            assert_eq!(at(1_000_012_500 + drift_ms).ms_of(told), told.ms);
+        }
+        for step_ms in [-3_600_000, -101, 101, 3_600_000] {
+            assert_eq!(at(1_000_012_500 + step_ms).ms_of(told), told.ms + step_ms);
+        }
+    }
 }

@@ -13,6 +13,7 @@ use belfry_proto::session::{Dispatch, Ended, LocalRun, OutputChunk, SaveState};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
+use crate::clock::Told;
 use crate::desk::{CUT_OFF, Event, KillOrder};
 use crate::key::Key;
 use crate::local::instant;
@@ -51,17 +52,16 @@ impl Execution {
         let Plan { prepared, bounds, care, saving, notes, script } = prepare(&self.node, self.key, dispatch).await?;
         let path =
             prepared.env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.to_string_lossy().into_owned());
-        let program = self.start(prepared).await?;
-        let started_at = program.started_at();
-        let began = instant(self.node.clock.now().ms_at(started_at));
+        let (program, started) = self.start(prepared).await?;
+        let began = instant(started.ms);
         let copy = self.node.run_logs.as_ref().map(|logs| logs.begin(&namespace, &job, self.key, began));
-        let (facts, saves) = self.watch(program, care, copy, bounds.cage.as_deref(), (saving, notes)).await;
+        let (facts, saves) = self.watch((program, started), care, copy, bounds.cage.as_deref(), (saving, notes)).await;
         let now = self.node.clock.now();
         let ended = settle(self.key, &facts, path.as_deref().unwrap_or_default(), &bounds, now);
         Ok((Ended { saves, script: script.unwrap_or_default(), ..ended }, bounds.cage))
     }
 
-    async fn start(&self, prepared: Prepared) -> Result<Box<dyn Program>, CannotStart> {
+    async fn start(&self, prepared: Prepared) -> Result<(Box<dyn Program>, Told), CannotStart> {
         if let Some(order) = self.kills.borrow().as_ref() {
             let (reason, abandoned) = (order.reason.clone(), order.abandoned);
             return Err(CannotStart { outcome: Outcome::Cancelled, reason, exit_code: None, abandoned });
@@ -71,9 +71,10 @@ impl Execution {
             SpawnError::TooLate => not_trusted(),
             cause => CannotStart::failed(cause.to_string(), cause.exit_code()),
         })?;
-        let at_ms = self.node.clock.now().ms_at(program.started_at());
-        self.node.tell(Event::Started { key: self.key, at_ms }).await;
-        Ok(program)
+        let at = program.started_at();
+        let ms = self.node.clock.now().ms_at(at);
+        self.node.tell(Event::Started { key: self.key, at_ms: ms }).await;
+        Ok((program, Told { at, ms }))
     }
 
     /// Once more at the last moment: preparing may have taken long, or the whole machine may have stood still.
@@ -88,7 +89,7 @@ impl Execution {
     /// How it went, and what it wrote of the job's state that nobody has yet.
     async fn watch(
         &mut self,
-        mut program: Box<dyn Program>,
+        (mut program, started): (Box<dyn Program>, Told),
         care: Care,
         copy: Option<OutputCopy>,
         cage: Option<&Cage>,
@@ -96,23 +97,22 @@ impl Execution {
     ) -> (Facts, Option<SaveState>) {
         let Care { keep_bytes, fail_on, time_limit, report_after, grace } = care;
         let (sink, events) = mpsc::channel(OUTPUT_CHUNKS_IN_FLIGHT_MAX);
-        let started_at = program.started_at();
         let capture = program.capture(CaptureLimits { keep_bytes }, fail_on, copy, sink);
         let (node, key) = (&self.node, self.key);
         let guard = guard(program.as_mut(), &mut self.kills, time_limit, grace, cage);
         let guard = async {
             let report = report(node, key, report_after);
             tokio::pin!(guard, report);
-            let mut overdue_at = None;
+            let mut overdue = None;
             loop {
                 tokio::select! {
                     biased;
-                    (exit, cause) = &mut guard => return (exit, cause, overdue_at),
-                    at = &mut report, if overdue_at.is_none() => overdue_at = Some(at),
+                    (exit, cause) = &mut guard => return (exit, cause, overdue),
+                    told = &mut report, if overdue.is_none() => overdue = Some(told),
                 }
             }
         };
-        let relay = relay(node, key, started_at, events, notes);
+        let relay = relay(node, key, started.at, events, notes);
         let ends = async {
             let ended = tokio::select! {
                 ended = async { tokio::join!(capture, guard) } => ended,
@@ -120,12 +120,12 @@ impl Execution {
             };
             (ended, saving.finish(node, key))
         };
-        let (relayed, ((mut output, (exit, cause, overdue_at)), saves)) = tokio::join!(relay, ends);
+        let (relayed, ((mut output, (exit, cause, overdue)), saves)) = tokio::join!(relay, ends);
         output.dropped_bytes += relayed.cut_bytes;
         output.stderr_bytes += relayed.noted_bytes;
         let used = cage.map(Cage::usage).unwrap_or_default();
         let kept_chunks = relayed.kept_chunks;
-        (Facts { started_at, exit, cause, output, kept_chunks, used, overdue_at }, saves)
+        (Facts { started, exit, cause, output, kept_chunks, used, overdue }, saves)
     }
 }
 
@@ -193,14 +193,14 @@ async fn guard(
 }
 
 /// Says when the run has taken too long, if it is to be said at all.
-async fn report(node: &Node, key: Key, after: Option<Duration>) -> Duration {
+async fn report(node: &Node, key: Key, after: Option<Duration>) -> Told {
     match after {
         Some(after) => tokio::time::sleep(after).await,
         None => std::future::pending().await,
     }
     let now = node.clock.now();
     node.tell(Event::Overdue { key, at_ms: now.wall_ms }).await;
-    now.boot
+    Told { at: now.boot, ms: now.wall_ms }
 }
 
 async fn ended(ending: &mut Option<BoxFuture<'static, ()>>) {

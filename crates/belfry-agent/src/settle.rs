@@ -8,7 +8,7 @@ use belfry_exec::{CageUsage, CaptureSummary, Exit, ExitStatus, Stream};
 use belfry_proto::session::Ended;
 use nix::sys::signal::Signal;
 
-use crate::clock::Moment;
+use crate::clock::{Moment, Told};
 use crate::key::Key;
 use crate::limits::Bounds;
 use crate::prepare::CannotStart;
@@ -29,15 +29,14 @@ pub(crate) enum Cause {
 }
 
 pub(crate) struct Facts {
-    /// Since the machine booted, as all its moments.
-    pub started_at: Duration,
+    pub started: Told,
     pub exit: Exit,
     pub cause: Cause,
     pub output: CaptureSummary,
     pub kept_chunks: u32,
     pub used: CageUsage,
     /// It took longer than its job wants, from here on.
-    pub overdue_at: Option<Duration>,
+    pub overdue: Option<Told>,
 }
 
 /// What a shell ends with when it does not find a command.
@@ -46,7 +45,7 @@ const NOT_FOUND: i32 = 127;
 /// `path`: where commands were looked for. All is dated by the time as it is believed now, so that the run lasted as long as it did, whatever
 /// was believed when it started.
 pub(crate) fn settle(key: Key, facts: &Facts, path: &str, bounds: &Bounds, now: Moment) -> Ended {
-    let Facts { started_at, exit, cause, output, kept_chunks, used, overdue_at } = facts;
+    let Facts { started, exit, cause, output, kept_chunks, used, overdue } = facts;
     let (outcome, mut reason) = verdict(exit.status, cause, output);
     if outcome == Outcome::Failed
         && let Some(limit) = limit_met(exit.status, used, bounds)
@@ -61,12 +60,13 @@ pub(crate) fn settle(key: Key, facts: &Facts, path: &str, bounds: &Bounds, now: 
         ExitStatus::Signal(signal) => (None, Some(signal)),
         ExitStatus::Lost => (None, None),
     };
+    let started_at_ms = now.ms_of(*started);
     Ended {
         key: Some(key.to_wire()),
         outcome: RunState::from(outcome).as_str().to_owned(),
         reason,
-        started_at_ms: Some(now.ms_at(*started_at)),
-        ended_at_ms: now.ms_at(exit.ended_at.max(*started_at)),
+        started_at_ms: Some(started_at_ms),
+        ended_at_ms: now.ms_at(exit.ended_at).max(started_at_ms),
         exit_code,
         signal,
         cpu_ms: used.cpu_us.map_or_else(|| milliseconds(exit.cpu_user + exit.cpu_system), |us| us / 1000),
@@ -81,7 +81,7 @@ pub(crate) fn settle(key: Key, facts: &Facts, path: &str, bounds: &Bounds, now: 
         held: bounds.held.bits(),
         saves: None,
         script: String::new(),
-        overdue_at_ms: overdue_at.map(|at| now.ms_at(at)),
+        overdue_at_ms: overdue.map(|overdue| now.ms_of(overdue)),
     }
 }
 
