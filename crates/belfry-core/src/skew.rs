@@ -10,13 +10,15 @@ pub fn own_offset_ms(others: impl IntoIterator<Item = i64>) -> i64 {
     -middles.into_iter().min_by_key(|offset| offset.abs()).unwrap_or(0)
 }
 
-/// How far one clock is off the median of all that are known, itself among them. `others`: each minus it, in ms. None: nobody can say, as of
-/// two that differ by more than `within_ms`.
+/// How far one clock is off what most of all agree on, itself among them. `others`: each minus it, in ms. None: nobody can say, as of two that
+/// differ by more than `within_ms`, or of three that all do.
 pub fn off_most_ms(others: impl IntoIterator<Item = i64>, within_ms: i64) -> Option<i64> {
     let mut all: Vec<i64> = others.into_iter().chain([0]).collect();
     all.sort_unstable();
-    let (low, high) = (all[(all.len() - 1) / 2], all[all.len() / 2]);
-    (high - low <= within_ms).then_some(-if low.abs() < high.abs() { low } else { high })
+    let middles = [all[(all.len() - 1) / 2], all[all.len() / 2]];
+    let middle = middles.into_iter().min_by_key(|offset| offset.abs())?;
+    let agree = all.iter().filter(|offset| offset.abs_diff(middle) <= within_ms.unsigned_abs()).count();
+    (agree * 2 > all.len()).then_some(-middle)
 }
 
 /// How far the others are off one's own clock, after that was seen to step: its own word counts for nothing then, so a single other is
@@ -54,6 +56,8 @@ mod tests {
             (vec![3_600_000, 3_600_010], Some(-3_600_000)),
             (vec![-3_600_000, -3_600_010, 5], None),
             (vec![3_600_000, 0, 5], Some(0)),
+            (vec![-30_000, 5_370_000], None),
+            (vec![-30_000, -30_010, 5_370_000, 5_370_010], None),
             (vec![-2_400, -2_500, -2_600], Some(2_400)),
         ] {
             assert_eq!(off_most_ms(others.clone(), 2_000), off, "{others:?}");
