@@ -14,8 +14,8 @@ use crate::workload::{LAST_DUE, SimJob, Workload, instant};
 
 /// A node whose clock has stepped goes on by one that may be 4 % slow.
 const START_WITHIN: Duration = Duration::from_secs(4);
-/// The smallest steps of a node's clock are believed.
-const BELIEVED_OFF: Duration = Duration::from_secs(1);
+/// The smallest steps of clocks are believed, also by those who ask others for the time, with an answer that may take two seconds.
+const BELIEVED_OFF: Duration = Duration::from_millis(2500);
 /// Servers learn of a home that has moved by looks 10 s apart, which may read what was true 10 s before. Until then the former home, when it is
 /// back, goes on, and what it says of that is not marked.
 const MOVE_IS_KNOWN_WITHIN: Duration = Duration::from_secs(25);
