@@ -441,7 +441,9 @@ impl Shard {
                 Stage::Dispatched { taken } => !taken || open.recalled.is_some(),
                 _ => false,
             };
-            if awaits_answer && is_overdue {
+            // A node that has it from a former owner tells that one of it, until it hears from this one.
+            let was_kept = open.order_sent.is_none() && matches!(open.stage, Stage::Dispatched { .. } | Stage::Running);
+            if was_kept || awaits_answer && is_overdue {
                 unanswered.push(*id);
             }
             if let Some(by) =

@@ -453,6 +453,41 @@ async fn a_server_that_starts_with_a_clock_that_is_ahead_passes_over_no_fire() {
     assert!(far.is_empty(), "fires of the hour ahead were decided: {far:?}");
 }
 
+/// Until it hears from the new owner it tells the former one, who can do nothing with that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_hears_who_owns_what_it_was_given_also_from_a_server_that_did_not_know_the_time_at_first() {
+    let cluster = Cluster::new().await;
+    let server = cluster.server("a").await;
+    let mut session = Session::open(&server, 1).await;
+    cluster.job_with(3, every_second).await;
+    server.jobs_changed().await;
+    let kept = session.order().await.key.unwrap();
+    session.take(&kept).await;
+    drop(session);
+    server.stop().await;
+
+    let clock = Stepped::default();
+    clock.0.store(-3600, Ordering::Relaxed);
+    let server = Cluster { clock: Arc::new(clock.clone()), ..cluster.clone() }.server("b").await;
+    let mut session = Session::connect(&server, 1);
+    session.greet(session::Hello { running: vec![kept.clone()], ..session.greeting(1) }).await;
+    clock.0.store(0, Ordering::Relaxed);
+    let heard = async {
+        loop {
+            match session.told.recv().await.expect("the session lives").message.expect("a message") {
+                to_agent::Message::Clock(question) => {
+                    let now_ms = SystemClock.now().as_millisecond();
+                    session.say(session::ClockAnswer { token: question.token, now_ms, boot_ms: 0 }).await;
+                }
+                to_agent::Message::Dispatch(order) if order.key.as_ref() == Some(&kept) => return,
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, heard).await.expect("the order of what it has");
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_nobody_can_tell_the_time_believes_its_clock_in_the_end() {
     let clock = AnHourAhead::default();
